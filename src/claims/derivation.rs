@@ -1,0 +1,260 @@
+//! The declared recipe that leads from rows to one number, as parsed from TOML. Plain data:
+//! `claims` evaluates it through `stats`, `audit` walks the rows by itself.
+
+use crate::episode::row::Cell;
+use crate::error::{Error, Result, nearest};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The data sets a derivation may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DataSet {
+    /// `episodes/<arm>/<seed>.parquet`, one row an attempt.
+    Episodes,
+    /// `calls/<arm>/<seed>.parquet`, one row a generation call.
+    Calls,
+    /// `harvest/<seed>.parquet`, one row a harvested sample.
+    Harvest,
+    /// `training/<train_seed>.parquet`, one row an optimiser step.
+    Training,
+    /// `receipts/<file>.json`: `of` is `<file>.<dotted path>`.
+    Receipts,
+    /// `experiment.toml`: `of` is a dotted path such as `decision.minimum_delta`.
+    Plan,
+    /// `facts.toml`: `of` is the fact's name; its badge says "cited", never "match".
+    Facts,
+}
+
+/// What is computed; ids, formulas and sources are in the estimator registry of `stats`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Estimator {
+    /// Mean of a column; over episodes: mean over tasks of cell means, with a t interval over tasks.
+    Mean,
+    /// Share of rows whose flag is set, or whose column equals `is`; plain over rows.
+    Share,
+    /// Number of rows.
+    Count,
+    /// Number of distinct values of a column.
+    CountDistinct,
+    /// Sum of a column.
+    Sum,
+    /// Smallest value of a column.
+    Min,
+    /// Largest value of a column.
+    Max,
+    /// Value of the last row in file order.
+    Last,
+    /// Mean over shared tasks of treatment minus base.
+    PairedDelta,
+    /// Unbiased pass@k from `solved`.
+    PassAtK,
+    /// Expected best of k rewards.
+    BestAtK,
+    /// Number of paired attempts that went from unsolved to solved (`gained`), the reverse (`lost`), `both`, `neither`.
+    Flips,
+    /// The value at `of` in the plan, a receipt or the facts.
+    Value,
+}
+
+/// How a paired comparison weighs its tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weight {
+    /// Each task the same.
+    #[default]
+    Task,
+    /// Each family the same, each task the same within its family.
+    Family,
+}
+
+/// What is resampled as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cluster {
+    /// The task.
+    #[default]
+    Task,
+    /// The family.
+    Family,
+}
+
+/// How nulls in the column count. Without a policy a null is an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Nulls {
+    /// Rows with a null are left out, and counted.
+    Omit,
+    /// A null counts as 0.
+    Zero,
+}
+
+/// One value or a list of them, in `where`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Accepts {
+    /// The column equals this.
+    One(Cell),
+    /// The column equals one of these.
+    Any(Vec<Cell>),
+}
+
+impl Accepts {
+    /// The accepted values.
+    pub fn values(&self) -> &[Cell] {
+        match self {
+            Accepts::One(cell) => std::slice::from_ref(cell),
+            Accepts::Any(cells) => cells,
+        }
+    }
+}
+
+/// A derivation as declared under `[derivations.<id>]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Derivation {
+    /// Which data set is read.
+    pub data: DataSet,
+    /// Whose data: a folder under `data/`; in an experiment's report it is that experiment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experiment: Option<String>,
+    /// Column → accepted value(s); columns of the row contract only.
+    #[serde(default, rename = "where", skip_serializing_if = "BTreeMap::is_empty")]
+    pub filter: BTreeMap<String, Accepts>,
+    /// What is computed.
+    pub estimator: Estimator,
+    /// The column it is computed of (or the path, for plan, receipts and facts).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// For `share`: the value that counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is: Option<Cell>,
+    /// One arm (rates) or two, base first (comparisons); empty: all rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arms: Vec<String>,
+    /// Weight of a paired comparison or an episode mean.
+    #[serde(default)]
+    pub weight: Weight,
+    /// Resampling unit.
+    #[serde(default)]
+    pub cluster: Cluster,
+    /// k of pass@k and best@k.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub k: Option<u32>,
+    /// One result a value of this column: `derive:<scope>.<id>/<value>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// How nulls in `of` count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nulls: Option<Nulls>,
+    /// How `fill` prints the value, such as `+0.00`, `0.0%`, `0,000`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+}
+
+/// The address of a number: `derive:<scope>.<id>[/<row label>][.<part>]`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Reference {
+    /// Experiment slug or claim id.
+    pub scope: String,
+    /// Derivation id within the scope.
+    pub id: String,
+    /// Row of a `by` table.
+    pub row: Option<String>,
+    /// `value` (default), `low`, `high`, `n`, `p`, `se`, `df`, or an estimator's own part.
+    pub part: String,
+}
+
+/// Parts that any reference may end in.
+pub const PARTS: &[&str] =
+    &["value", "low", "high", "n", "p", "se", "df", "gained", "lost", "both", "neither", "mde"];
+
+impl Reference {
+    /// Parses the text after `derive:`. Ids and scopes are `[A-Za-z0-9_-]+`; a row label is anything
+    /// without white space, parentheses or angle brackets, `%20` standing for a blank.
+    pub fn parse(text: &str) -> Result<Self> {
+        let bad = |what: String| Error::invalid(what).hint("write `derive:<scope>.<id>[/<row>][.<part>]`");
+        let word =
+            |s: &str| !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        let (scope, rest) =
+            text.split_once('.').ok_or_else(|| bad(format!("`derive:{text}` names no derivation")))?;
+        let (rest, part) = match rest.rsplit_once('.') {
+            Some((head, tail)) if PARTS.contains(&tail) => (head, tail),
+            Some((head, tail)) if !head.contains('/') => {
+                let near = nearest(tail, PARTS.iter().copied()).map(|n| format!(", did you mean `{n}`?"));
+                return Err(bad(format!(
+                    "`derive:{text}` has an unknown part `{tail}`{}",
+                    near.unwrap_or_default()
+                )));
+            }
+            _ => (rest, "value"),
+        };
+        let (id, row) = match rest.split_once('/') {
+            Some((id, row)) => (id, Some(row.replace("%20", " "))),
+            None => (rest, None),
+        };
+        if !word(scope) || !word(id) || row.as_deref() == Some("") {
+            return Err(bad(format!("`derive:{text}` is not a reference")));
+        }
+        Ok(Reference { scope: scope.into(), id: id.into(), row, part: part.into() })
+    }
+
+    /// The key text of the bootstrap: `<scope>/<id>` or `<scope>/<id>/<row label>`.
+    pub fn key_text(&self) -> String {
+        match &self.row {
+            Some(row) => format!("{}/{}/{row}", self.scope, self.id),
+            None => format!("{}/{}", self.scope, self.id),
+        }
+    }
+}
+
+impl std::fmt::Display for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "derive:{}.{}", self.scope, self.id)?;
+        if let Some(row) = &self.row {
+            write!(f, "/{}", row.replace(' ', "%20"))?;
+        }
+        if self.part != "value" {
+            write!(f, ".{}", self.part)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_round_trip() {
+        for text in [
+            "demo.delta",
+            "demo.delta.low",
+            "demo.by_family/caravan",
+            "C0001.x/caravan%20L1.high",
+            "d.t/a/L1/5/0.value",
+        ] {
+            let r = Reference::parse(text).unwrap();
+            let shown = r.to_string();
+            assert_eq!(Reference::parse(shown.strip_prefix("derive:").unwrap()).unwrap(), r);
+        }
+        assert_eq!(Reference::parse("a.b/c/L1/5/0.n").unwrap().row.as_deref(), Some("c/L1/5/0"));
+        assert_eq!(Reference::parse("a.b/x").unwrap().key_text(), "a/b/x");
+    }
+
+    #[test]
+    fn bad_references_are_refused_with_a_hint() {
+        for text in ["", "demo", "demo.", ".x", "demo.delta.lwo", "de mo.x", "demo.x/"] {
+            assert!(Reference::parse(text).is_err(), "{text}");
+        }
+        assert!(Reference::parse("demo.delta.hihg").unwrap_err().to_string().contains("did you mean `high`"));
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        let e = toml::from_str::<Derivation>("data = \"episodes\"\nestimator = \"mean\"\nfo = \"reward\"")
+            .unwrap_err();
+        assert!(e.to_string().contains("fo"));
+    }
+}

@@ -1,0 +1,129 @@
+//! Generation: prompts in, completions out, with token ids, counts, hashes and finish
+//! reasons. Knows nothing of rewards. The trait below is what `episode` drives; the local
+//! candle engine is one implementation of it.
+
+#[cfg(feature = "engine")]
+pub mod local;
+
+use crate::environment::Message;
+use serde::{Deserialize, Serialize};
+
+/// How a completion is drawn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sampling {
+    /// 0 is greedy (ties to the lowest id).
+    pub temperature: f32,
+    /// Keep the k most likely tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Keep the smallest set of tokens whose probability reaches this; 1 keeps all.
+    pub top_p: f32,
+    /// Drop tokens less likely than this share of the most likely one; 0 keeps all.
+    pub min_p: f32,
+    /// Most tokens to sample.
+    pub max_tokens: usize,
+    /// Strings that end the completion (kept out of its text, ids stay as sampled).
+    pub stop: Vec<String>,
+    /// Record each sampled token's log-probability (temperature 1, untruncated).
+    pub logprobs: bool,
+}
+
+impl Sampling {
+    /// Greedy decoding of at most `max_tokens`.
+    pub fn greedy(max_tokens: usize) -> Self {
+        Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, max_tokens, stop: Vec::new(), logprobs: false }
+    }
+}
+
+/// Names the random stream of one call: the same in every arm, slot and neighbourhood.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Stream {
+    /// Event seed.
+    pub seed: u64,
+    /// Task id.
+    pub task_id: String,
+    /// Rollout index.
+    pub rollout: u32,
+    /// Turn within the episode.
+    pub turn: u32,
+}
+
+/// One call for a completion.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Chosen by the caller, returned with the completion; unique among those in flight.
+    pub id: u64,
+    /// The whole context as token ids (never empty).
+    pub tokens: Vec<u32>,
+    /// The adapter to answer with (a handle from the engine), or the base model.
+    pub adapter: Option<usize>,
+    /// How to draw.
+    pub sampling: Sampling,
+    /// Which random stream to draw from.
+    pub stream: Stream,
+}
+
+/// Why a generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// An end-of-turn token or a stop string.
+    Stop,
+    /// `max_tokens` or the context length was reached.
+    Length,
+}
+
+/// A finished call.
+#[derive(Debug, Clone)]
+pub struct Completion {
+    /// The request's id.
+    pub id: u64,
+    /// Sampled ids, the final end-of-turn id included when one was sampled.
+    pub tokens: Vec<u32>,
+    /// Decoded text, without special tokens and cut before a stop string.
+    pub text: String,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Tokens of context.
+    pub prompt_tokens: usize,
+    /// Log-probability of each sampled token, when asked for.
+    pub logprobs: Option<Vec<f32>>,
+    /// Milliseconds from submission to the last token.
+    pub wall_ms: u64,
+}
+
+/// What a run must know of an engine to sign its rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// SHA-256 of the weights file(s).
+    pub model_sha256: String,
+    /// Arithmetic type, such as `f32`.
+    pub dtype: String,
+    /// Number of slots.
+    pub slots: usize,
+    /// SHA-256 of version, source revision, features, instruction set, dtype and slots.
+    pub engine_sha256: String,
+}
+
+/// Something that completes prompts.
+pub trait Backend {
+    /// Who answers.
+    fn identity(&self) -> &Identity;
+    /// Token ids of a conversation followed by the opening of an assistant turn.
+    fn render(&self, messages: &[Message]) -> crate::Result<Vec<u32>>;
+    /// The context of the next turn: `context` and the ids sampled after it, kept as they were
+    /// sampled, then the rendering of `next` and the opening of another assistant turn.
+    fn extend(&self, context: &[u32], sampled: &[u32], next: &Message) -> crate::Result<Vec<u32>>;
+    /// Queues a call. Errors when it can never run (empty, or longer than the context).
+    fn submit(&mut self, request: Request) -> crate::Result<()>;
+    /// Advances all running calls by one step; returns those that finished. A call's result
+    /// depends on its own request alone.
+    fn step(&mut self) -> crate::Result<Vec<Completion>>;
+    /// Calls queued or running.
+    fn in_flight(&self) -> usize;
+}
+
+/// SHA-256 of token ids as little-endian u32.
+pub fn tokens_sha256(tokens: &[u32]) -> String {
+    let bytes: Vec<u8> = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
+    crate::hash::sha256_hex(&bytes)
+}

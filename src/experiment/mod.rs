@@ -1,0 +1,10 @@
+//! `experiment.toml` turned into a validated, hash-locked plan. Knows nothing of how
+//! anything is run.
+
+pub mod ledger;
+pub mod lock;
+pub mod plan;
+pub mod receipts;
+
+pub use lock::Stage;
+pub use plan::{Arm, Deploy, Gate, Harness, Plan, Purpose};

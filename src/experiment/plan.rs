@@ -1,0 +1,638 @@
+//! `experiment.toml`: the preregistered plan of one experiment, parsed and validated.
+//! Unknown keys, duplicate arms, overlapping seeds and unknown families are refused here,
+//! before anything runs.
+
+use crate::error::{Error, Result, nearest};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// A whole plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The question, as a title.
+    pub title: String,
+    /// The research program it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
+    /// The model under test.
+    pub model: ModelSection,
+    /// How the model is prompted and decoded, for the harvest and for evaluation.
+    pub harness: Harnesses,
+    /// Which tasks.
+    pub tasks: Tasks,
+    /// Which seeds, each spent once.
+    pub seeds: Seeds,
+    /// What the harvest keeps.
+    #[serde(default)]
+    pub harvest: Harvest,
+    /// How the adapter is trained.
+    #[serde(default)]
+    pub training: Training,
+    /// The arms, base first.
+    pub arms: Vec<Arm>,
+    /// Gates that must hold before compute is spent.
+    #[serde(default)]
+    pub gates: Vec<Gate>,
+    /// The rule that decides.
+    pub decision: Decision,
+    /// Dated additions; never part of a locked section.
+    #[serde(default)]
+    pub amendments: Vec<Amendment>,
+}
+
+/// `[model]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSection {
+    /// A name from `rederive models list`, a folder of safetensors, or a `.gguf` file.
+    pub source: String,
+}
+
+/// `[harness]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Harnesses {
+    /// How samples are drawn for training.
+    #[serde(default = "Harness::harvest_default")]
+    pub harvest: Harness,
+    /// How every arm is evaluated.
+    #[serde(default)]
+    pub evaluate: Harness,
+}
+
+/// How a model is prompted and decoded: part of an arm's identity.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Harness {
+    /// Worked examples put in front as chat turns.
+    pub examples: usize,
+    /// Most tokens a turn.
+    pub answer_tokens: usize,
+    /// 0 is greedy.
+    pub temperature: f32,
+    /// Nucleus sampling; 1 keeps everything.
+    pub top_p: f32,
+    /// Generation slots: the number of sequences that run side by side.
+    pub slots: usize,
+    /// Attempts at each task (`samples` of the harvest).
+    pub rollouts: u32,
+}
+
+impl Default for Harness {
+    fn default() -> Self {
+        Harness { examples: 0, answer_tokens: 48, temperature: 0.0, top_p: 1.0, slots: 16, rollouts: 1 }
+    }
+}
+
+impl Harness {
+    fn harvest_default() -> Self {
+        Harness { examples: 3, temperature: 0.8, rollouts: 4, ..Harness::default() }
+    }
+}
+
+/// `[tasks]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tasks {
+    /// Where tasks come from, such as `gym`.
+    pub environment: String,
+    /// Families the harvest draws from.
+    pub train: Vec<String>,
+    /// Families that training never sees.
+    #[serde(default)]
+    pub held_out: Vec<String>,
+    /// Difficulty levels.
+    pub levels: Vec<u8>,
+    /// Tasks a family, level and evaluation seed.
+    pub per_family: u32,
+}
+
+/// `[seeds]`: event seeds by purpose, and training seeds. No event seed appears twice.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seeds {
+    /// Tasks to harvest from.
+    #[serde(default)]
+    pub harvest: Vec<u64>,
+    /// Evaluation events: all arms on the same fresh tasks.
+    pub evaluate: Vec<u64>,
+    /// Seeds of the training runs (initialisation and order).
+    #[serde(default)]
+    pub train: Vec<u64>,
+    /// Base arm only, for the headroom gate.
+    #[serde(default)]
+    pub calibrate: Vec<u64>,
+    /// Base against base on disjoint seeds, for the null spread.
+    #[serde(default)]
+    pub null: Vec<u64>,
+}
+
+/// `[harvest]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Harvest {
+    /// Tasks a family, level and harvest seed.
+    pub per_family: u32,
+    /// Most rows kept a task.
+    pub item_cap: usize,
+    /// Most rows kept a family.
+    pub family_cap: usize,
+    /// Most completion tokens of a kept turn: longer replies are not terse.
+    pub terse_tokens: usize,
+    /// Correct samples a task with a small answer domain needs before any counts.
+    pub lucky_minimum: usize,
+    /// Fewer kept rows end the experiment as starved.
+    pub minimum_rows: usize,
+    /// Fewer contributing families end the experiment as starved.
+    pub minimum_families: usize,
+}
+
+impl Default for Harvest {
+    fn default() -> Self {
+        Harvest {
+            per_family: 33,
+            item_cap: 2,
+            family_cap: 40,
+            terse_tokens: 24,
+            lucky_minimum: 3,
+            minimum_rows: 60,
+            minimum_families: 3,
+        }
+    }
+}
+
+/// `[training]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Training {
+    /// LoRA rank.
+    pub rank: usize,
+    /// LoRA alpha; the update is scaled by alpha / rank.
+    pub alpha: f64,
+    /// Peak learning rate.
+    pub learning_rate: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Passes over the kept rows.
+    pub epochs: usize,
+    /// Rows an optimiser step.
+    pub batch_rows: usize,
+    /// Longer rows are skipped and counted, never truncated.
+    pub max_tokens: usize,
+    /// Steps of linear warm-up.
+    pub warmup_steps: usize,
+    /// Global gradient-norm clip; null never clips.
+    pub clip_norm: Option<f64>,
+    /// Steps between checkpoints.
+    pub checkpoint_steps: usize,
+}
+
+impl Default for Training {
+    fn default() -> Self {
+        Training {
+            rank: 16,
+            alpha: 32.0,
+            learning_rate: 5e-4,
+            weight_decay: 0.0,
+            epochs: 1,
+            batch_rows: 8,
+            max_tokens: 512,
+            warmup_steps: 2,
+            clip_norm: Some(1.0),
+            checkpoint_steps: 4,
+        }
+    }
+}
+
+/// `[[arms]]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arm {
+    /// The arm's name: `[a-z0-9_-]+`.
+    pub name: String,
+    /// `receipt:train` (bound by hash once it exists) or a folder in PEFT format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+    /// How the adapter is applied.
+    #[serde(default)]
+    pub deploy: Deploy,
+}
+
+/// How an arm's adapter is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deploy {
+    /// Added to the base weights at run time.
+    #[default]
+    Live,
+    /// Merged into a full checkpoint beforehand.
+    Merged,
+}
+
+/// `[[gates]]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Gate {
+    /// In every family, ceiling − calibrated base score must exceed the required gain.
+    Headroom {
+        /// The highest score there is.
+        ceiling: f64,
+        /// The gain that must fit below the ceiling.
+        minimum_delta: f64,
+    },
+}
+
+/// `[decision]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decision {
+    /// `three-way`.
+    pub rule: Rule,
+    /// What is compared.
+    pub metric: Metric,
+    /// The smallest gain that counts.
+    pub minimum_delta: f64,
+}
+
+/// Decision rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// Positive, negative or inconclusive over the evaluation events.
+    ThreeWay,
+}
+
+/// What a decision compares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// `paired_delta`.
+    pub estimator: crate::claims::derivation::Estimator,
+    /// A column of the episode row: `reward` or `solved`.
+    pub of: String,
+    /// How tasks are weighed.
+    #[serde(default)]
+    pub weight: crate::claims::derivation::Weight,
+}
+
+/// `[[amendments]]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Amendment {
+    /// When it was added, `YYYY-MM-DD`.
+    pub date: toml::value::Datetime,
+    /// What changes for the reader, and why; locked sections stay as they are.
+    pub text: String,
+}
+
+/// What a seed was spent on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// Harvesting.
+    Harvest,
+    /// An evaluation event.
+    Evaluate,
+    /// Headroom calibration.
+    Calibrate,
+    /// Null calibration.
+    Null,
+}
+
+impl Purpose {
+    /// As written in rows and the ledger.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Purpose::Harvest => "harvest",
+            Purpose::Evaluate => "evaluate",
+            Purpose::Calibrate => "calibrate",
+            Purpose::Null => "null",
+        }
+    }
+}
+
+impl Plan {
+    /// Reads and validates a plan; errors name file, key and remedy.
+    pub fn load(path: &Path) -> Result<Plan> {
+        let text = fs_err::read_to_string(path)?;
+        Plan::parse(&text, path)
+    }
+
+    /// Parses and validates; `path` is for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Plan> {
+        let plan: Plan = toml::from_str(text).map_err(|e| toml_error(&e, text, path))?;
+        plan.validate(path)?;
+        Ok(plan)
+    }
+
+    /// All event seeds with their purpose.
+    pub fn event_seeds(&self) -> Vec<(Purpose, u64)> {
+        let s = &self.seeds;
+        [
+            (Purpose::Harvest, &s.harvest),
+            (Purpose::Calibrate, &s.calibrate),
+            (Purpose::Null, &s.null),
+            (Purpose::Evaluate, &s.evaluate),
+        ]
+        .into_iter()
+        .flat_map(|(p, seeds)| seeds.iter().map(move |s| (p, *s)))
+        .collect()
+    }
+
+    /// All evaluated families, trained ones first.
+    pub fn families(&self) -> impl Iterator<Item = &String> {
+        self.tasks.train.iter().chain(&self.tasks.held_out)
+    }
+
+    /// `held_out` or `train`, by family.
+    pub fn split(&self, family: &str) -> &'static str {
+        if self.tasks.held_out.iter().any(|f| f == family) { "held_out" } else { "train" }
+    }
+
+    /// The base arm: the first one.
+    pub fn base(&self) -> &Arm {
+        &self.arms[0]
+    }
+
+    fn validate(&self, path: &Path) -> Result<()> {
+        let at = |key: &str| format!("{}: {key}", path.display());
+        let bad = |key: &str, what: String, hint: &str| Err(Error::invalid(what).at(at(key)).hint(hint));
+        if self.title.trim().is_empty() {
+            return bad("title", "is empty".into(), "state the question in one line");
+        }
+        let mut names = BTreeSet::new();
+        for arm in &self.arms {
+            let ok = !arm.name.is_empty()
+                && arm
+                    .name
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-');
+            if !ok || arm.name == "harvest" {
+                return bad(
+                    "[[arms]] name",
+                    format!("`{}` is not an arm name", arm.name),
+                    "use a-z, 0-9, `_` and `-`; `harvest` is taken",
+                );
+            }
+            if !names.insert(arm.name.as_str()) {
+                return bad(
+                    "[[arms]] name",
+                    format!("duplicate arm `{}`", arm.name),
+                    "give each arm its own name",
+                );
+            }
+        }
+        if self.arms.len() < 2 || self.arms[0].adapter.is_some() {
+            return bad(
+                "[[arms]]",
+                "the first arm must be the base, without an adapter, and at least one arm must follow".into(),
+                "put `name = \"base\"` first, then the treatment",
+            );
+        }
+        for arm in &self.arms {
+            match arm.adapter.as_deref() {
+                None if arm.deploy == Deploy::Merged => {
+                    return bad(
+                        "[[arms]] deploy",
+                        format!("arm `{}` is merged but has no adapter", arm.name),
+                        "add `adapter = \"receipt:train\"` or drop `deploy`",
+                    );
+                }
+                Some("receipt:train") if self.seeds.train.is_empty() => {
+                    return bad(
+                        "[seeds] train",
+                        format!("arm `{}` needs a training seed", arm.name),
+                        "add `train = [1]` under `[seeds]`",
+                    );
+                }
+                _ => {}
+            }
+        }
+        let mut spent = BTreeSet::new();
+        for (purpose, seed) in self.event_seeds() {
+            if seed > u64::from(u32::MAX) {
+                return bad(
+                    &format!("[seeds] {}", purpose.as_str()),
+                    format!("seed {seed} is too large"),
+                    "use a seed below 4294967296",
+                );
+            }
+            if !spent.insert(seed) {
+                return bad(
+                    &format!("[seeds] {}", purpose.as_str()),
+                    format!("seed {seed} appears twice"),
+                    "a seed is spent once: use another",
+                );
+            }
+        }
+        if self.seeds.evaluate.is_empty() {
+            return bad("[seeds] evaluate", "no evaluation seed".into(), "name at least one fresh seed");
+        }
+        let environment = crate::environment::by_name(&self.tasks.environment)
+            .map_err(|e| e.at(at("[tasks] environment")))?;
+        let known = environment.families();
+        let mut seen = BTreeSet::new();
+        for (key, families) in
+            [("[tasks] train", &self.tasks.train), ("[tasks] held_out", &self.tasks.held_out)]
+        {
+            for family in families {
+                if !known.contains(&family.as_str()) {
+                    let hint = match nearest(family, known.iter().copied()) {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => format!("families: {}", known.join(", ")),
+                    };
+                    return Err(Error::invalid(format!("unknown family `{family}`")).at(at(key)).hint(hint));
+                }
+                if !seen.insert(family.as_str()) {
+                    return bad(
+                        key,
+                        format!("family `{family}` appears twice"),
+                        "a family is trained or held out, once",
+                    );
+                }
+            }
+        }
+        if seen.is_empty() || self.tasks.levels.is_empty() || self.tasks.per_family == 0 {
+            return bad(
+                "[tasks]",
+                "no tasks: families, levels and per_family must not be empty".into(),
+                "name families, `levels = [1]` and `per_family = 25`",
+            );
+        }
+        if let Some(level) = self.tasks.levels.iter().find(|l| !(1..=4).contains(*l)) {
+            return bad("[tasks] levels", format!("level {level} does not exist"), "levels are 1 to 4");
+        }
+        for (key, h) in
+            [("[harness] harvest", &self.harness.harvest), ("[harness] evaluate", &self.harness.evaluate)]
+        {
+            if h.answer_tokens == 0 || h.slots == 0 || h.rollouts == 0 || h.examples > 16 {
+                return bad(
+                    key,
+                    "answer_tokens, slots and rollouts must be positive, examples at most 16".into(),
+                    "see `rederive new --help` for a plan that works",
+                );
+            }
+            if !(0.0..=2.0).contains(&h.temperature) || !(h.top_p > 0.0 && h.top_p <= 1.0) {
+                return bad(
+                    key,
+                    "temperature must lie in [0, 2] and top_p in (0, 1]".into(),
+                    "0 is greedy; 0.8 is usual for a harvest",
+                );
+            }
+        }
+        let t = &self.training;
+        if t.rank == 0
+            || t.epochs == 0
+            || t.batch_rows == 0
+            || t.max_tokens < 2
+            || t.checkpoint_steps == 0
+            || !(t.alpha > 0.0 && t.learning_rate > 0.0 && t.weight_decay >= 0.0)
+        {
+            return bad("[training]", "rank, alpha, learning_rate, epochs, batch_rows, max_tokens and checkpoint_steps must be positive".into(), "leave a key out to take its default");
+        }
+        if !matches!(self.decision.metric.of.as_str(), "reward" | "solved")
+            || self.decision.metric.estimator != crate::claims::derivation::Estimator::PairedDelta
+        {
+            return bad(
+                "[decision] metric",
+                "a decision compares `paired_delta` of `reward` or `solved`".into(),
+                "write `metric = { estimator = \"paired_delta\", of = \"reward\" }`",
+            );
+        }
+        if !(0.0..=1.0).contains(&self.decision.minimum_delta) {
+            return bad(
+                "[decision] minimum_delta",
+                "must lie in [0, 1]".into(),
+                "it is a difference of rewards",
+            );
+        }
+        for gate in &self.gates {
+            let Gate::Headroom { ceiling, minimum_delta } = gate;
+            if !(0.0..=1.0).contains(ceiling) || !(0.0..=1.0).contains(minimum_delta) {
+                return bad(
+                    "[[gates]] headroom",
+                    "ceiling and minimum_delta must lie in [0, 1]".into(),
+                    "rewards lie in [0, 1]",
+                );
+            }
+            if self.seeds.calibrate.is_empty() {
+                return bad(
+                    "[seeds] calibrate",
+                    "the headroom gate needs calibration seeds of its own".into(),
+                    "add `calibrate = [31001]` under `[seeds]`",
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A TOML error with file, line and a "did you mean" hint.
+pub fn toml_error(e: &toml::de::Error, text: &str, path: &Path) -> Error {
+    let line = e.span().map(|s| text.as_bytes().iter().take(s.start).filter(|b| **b == b'\n').count() + 1);
+    let place = match line {
+        Some(line) => format!("{}:{line}", path.display()),
+        None => path.display().to_string(),
+    };
+    let message = e.message().to_string();
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let hint = match (message.starts_with("unknown"), quoted.next()) {
+        (true, Some(unknown)) => {
+            let known: Vec<&str> = quoted.collect();
+            match nearest(unknown, known.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "remove it, or see docs/FORMATS.md for the keys there are".to_string(),
+            }
+        }
+        _ => "see docs/FORMATS.md".to_string(),
+    };
+    let what = message.split(", expected").next().unwrap_or(&message).to_string();
+    Error::invalid(what).at(place).hint(hint)
+}
+
+/// Where an experiment's plan lies.
+pub fn plan_path(workspace: &Path, slug: &str) -> PathBuf {
+    workspace.join("data").join(slug).join("experiment.toml")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const GOOD: &str = r#"
+title = "Does it help?"
+[model]
+source = "smollm2-135m-instruct"
+[harness]
+harvest = { examples = 3, temperature = 0.8, rollouts = 4 }
+evaluate = { answer_tokens = 48, slots = 16 }
+[tasks]
+environment = "gym"
+train = ["caravan", "gatepost", "kilnrite"]
+held_out = ["brinework"]
+levels = [1]
+per_family = 25
+[seeds]
+harvest = [11001]
+evaluate = [52004, 52005]
+train = [1]
+calibrate = [31001]
+[[arms]]
+name = "base"
+[[arms]]
+name = "treatment"
+adapter = "receipt:train"
+deploy = "merged"
+[[gates]]
+kind = "headroom"
+ceiling = 1.0
+minimum_delta = 0.03
+[decision]
+rule = "three-way"
+metric = { estimator = "paired_delta", of = "reward", weight = "task" }
+minimum_delta = 0.03
+"#;
+
+    fn refused(from: &str, to: &str) -> String {
+        assert!(GOOD.contains(from), "{from}");
+        Plan::parse(&GOOD.replacen(from, to, 1), Path::new("experiment.toml")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_good_plan_parses_and_round_trips() {
+        let plan = Plan::parse(GOOD, Path::new("experiment.toml")).unwrap();
+        assert_eq!(plan.event_seeds().len(), 4);
+        assert_eq!(plan.split("brinework"), "held_out");
+        let again = Plan::parse(&toml::to_string(&plan).unwrap(), Path::new("x")).unwrap();
+        assert_eq!(plan, again);
+    }
+
+    #[test]
+    fn each_fault_is_named_with_a_remedy() {
+        for (from, to, named) in [
+            ("per_family", "per_famly", "did you mean `per_family`"),
+            ("name = \"treatment\"", "name = \"base\"", "duplicate arm `base`"),
+            ("[52004, 52005]", "[52004, 52004]", "seed 52004 appears twice"),
+            ("[52004, 52005]", "[52004, 31001]", "seed 31001 appears twice"),
+            ("\"gatepost\"", "\"gateposts\"", "did you mean `gatepost`"),
+            ("[\"brinework\"]", "[\"caravan\"]", "family `caravan` appears twice"),
+            ("levels = [1]", "levels = [7]", "level 7"),
+            ("calibrate = [31001]", "calibrate = []", "calibration seeds"),
+            ("train = [1]\n", "train = []\n", "training seed"),
+            ("of = \"reward\"", "of = \"turns\"", "paired_delta"),
+            ("\"three-way\"", "\"three-wy\"", "three-way"),
+            ("per_family = 25", "per_family = 0", "per_family"),
+        ] {
+            let message = refused(from, to);
+            assert!(message.contains(named), "{named} not in: {message}");
+            assert!(message.contains("experiment.toml") && message.contains("hint:"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_syntax_error_names_its_line() {
+        assert!(refused("per_family = 25", "per_family = ").contains("experiment.toml:1"));
+    }
+}

@@ -1,0 +1,384 @@
+//! From tables to checked episodes of two arms: which column plays which role, defaults that
+//! are said aloud, and errors that name file, row and field.
+
+use super::table::{Field, Source, Table};
+use super::{Cluster, Options, arms};
+use crate::error::{Error, Result, nearest};
+use crate::stats::{Arm, Observation, Warning};
+use std::collections::{BTreeMap, HashMap};
+
+/// One episode of either arm.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Episode {
+    /// Which arm.
+    pub arm: Arm,
+    /// The task.
+    pub task: String,
+    /// Its family, where one is named.
+    pub family: Option<String>,
+    /// The event seed.
+    pub seed: i64,
+    /// The training seed of its arm.
+    pub train_seed: Option<i64>,
+    /// Index of the attempt.
+    pub rollout: i64,
+    /// The score in [0, 1]; `None` is missing.
+    pub reward: Option<f64>,
+    /// Whether it was solved; `None` is missing.
+    pub solved: Option<bool>,
+    /// Which table, and which row of it (from 0).
+    origin: (usize, usize),
+}
+
+impl Episode {
+    /// As `stats` takes it; without a reward it is not judged either.
+    pub fn observation(&self, cluster: Cluster) -> Observation<'_> {
+        let family = self.family.as_deref();
+        Observation {
+            arm: self.arm,
+            task: &self.task,
+            family,
+            cluster: if cluster == Cluster::Family { family } else { None },
+            seed: self.seed,
+            train_seed: self.train_seed,
+            rollout: self.rollout,
+            reward: self.reward,
+            solved: self.reward.and(self.solved),
+        }
+    }
+}
+
+/// Checked episodes, with what must be said about them.
+#[derive(Debug)]
+pub struct Rows {
+    /// Episodes of the two arms, in file order.
+    pub episodes: Vec<Episode>,
+    /// Name of the base arm.
+    pub base: String,
+    /// Name of the treatment arm.
+    pub treatment: String,
+    /// Defaults taken and rows left out.
+    pub warnings: Vec<Warning>,
+    tables: Vec<Table>,
+}
+
+impl Rows {
+    /// File and row of an episode.
+    pub fn place(&self, episode: &Episode) -> String {
+        self.tables.get(episode.origin.0).map_or_else(String::new, |t| t.place(episode.origin.1))
+    }
+
+    /// The files, for errors about all rows.
+    pub fn paths(&self) -> String {
+        self.tables.iter().map(|t| t.path.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Text from a file as it may be printed: one line, no control characters, not too long.
+pub fn shown(text: &str) -> String {
+    let clean = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    match text.chars().nth(60) {
+        None => text.chars().map(clean).collect(),
+        Some(_) => text.chars().take(59).map(clean).chain(['…']).collect(),
+    }
+}
+
+/// Our column names, each with the names it goes by in files.
+const ROLES: [(&str, &[&str]); 8] = [
+    ("task", &["task", "task_id"]),
+    ("reward", &["reward"]),
+    ("solved", &["solved"]),
+    ("arm", &["arm"]),
+    ("seed", &["seed"]),
+    ("rollout", &["rollout"]),
+    ("family", &["family"]),
+    ("train_seed", &["train_seed"]),
+];
+
+/// Our column → the file's, as asked for by `--map` and `--training-seed`.
+fn mapping(options: &Options) -> Result<BTreeMap<&'static str, String>> {
+    let mut mapped = BTreeMap::new();
+    for entry in options.map.iter().filter(|e| !e.trim().is_empty()) {
+        let (ours, theirs) = entry.split_once('=').ok_or_else(|| {
+            Error::invalid(format!("`{entry}` is no mapping"))
+                .at("--map")
+                .hint("write OURS=YOURS, such as reward=score")
+        })?;
+        let (ours, theirs) = (ours.trim(), theirs.trim());
+        let ours = if ours == "task_id" { "task" } else { ours };
+        let names = ROLES.iter().map(|r| r.0);
+        let role = names.clone().find(|r| *r == ours).ok_or_else(|| {
+            let hint = match nearest(ours, names.clone()) {
+                Some(near) => format!("did you mean {near}={theirs}?"),
+                None => format!("our columns are {}", names.collect::<Vec<_>>().join(", ")),
+            };
+            Error::invalid(format!("`{ours}` is none of our columns")).at("--map").hint(hint)
+        })?;
+        if theirs.is_empty() || mapped.insert(role, theirs.to_owned()).is_some() {
+            return Err(Error::invalid(format!("`{role}` is mapped to nothing, or twice")).at("--map"));
+        }
+    }
+    if let Some(column) = &options.training_seed
+        && mapped.insert("train_seed", column.clone()).is_some_and(|other| other != *column)
+    {
+        return Err(Error::invalid("the training seed is named twice")
+            .at("--training-seed")
+            .hint("leave it out of --map"));
+    }
+    Ok(mapped)
+}
+
+/// Our column → the file's, for one file. `task` and `reward` are always there.
+fn roles(source: &Source, mapped: &BTreeMap<&'static str, String>) -> Result<BTreeMap<&'static str, String>> {
+    let has = |name: &str| source.names().iter().any(|n| n == name);
+    let mut roles = BTreeMap::new();
+    for (role, usual) in ROLES {
+        let column = match mapped.get(role) {
+            Some(column) if has(column) => Some(column.clone()),
+            Some(column) => return Err(no_column(source, column, None)),
+            None => usual.iter().find(|n| has(n)).map(|n| (*n).to_owned()),
+        };
+        match column {
+            Some(column) => drop(roles.insert(role, column)),
+            None if role == "task" || role == "reward" => return Err(no_column(source, role, Some(role))),
+            None => {}
+        }
+    }
+    Ok(roles)
+}
+
+fn no_column(source: &Source, column: &str, role: Option<&str>) -> Error {
+    let near = nearest(column, source.names().iter().map(String::as_str));
+    let listed = || source.names().iter().take(20).map(|n| shown(n)).collect::<Vec<_>>().join(", ");
+    let hint = match (near, role) {
+        (Some(near), Some(role)) => format!("if `{0}` is meant: --map {role}={0}", shown(near)),
+        (Some(near), None) => format!("did you mean `{}`?", shown(near)),
+        (None, Some(role)) => {
+            format!("name the column that holds it: --map {role}=COLUMN; the file has {}", listed())
+        }
+        (None, None) => format!("the file has {}", listed()),
+    };
+    Error::invalid(format!("there is no column `{column}`")).at(source.path()).hint(hint)
+}
+
+/// Reads and checks the rows of both arms.
+pub fn load(options: &Options) -> Result<Rows> {
+    let mapped = mapping(options)?;
+    let mut tables = Vec::new();
+    let mut named = Vec::new();
+    for path in &options.rows {
+        let source = Source::open(path)?;
+        let roles = roles(&source, &mapped)?;
+        let mut wanted: Vec<&str> = roles.values().map(String::as_str).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let table = source.read(&wanted)?;
+        if table.rows == 0 {
+            return Err(Error::invalid("the file has no rows")
+                .at(&table.path)
+                .hint("it needs a row for each episode"));
+        }
+        named.push(roles);
+        tables.push(table);
+    }
+    let mut warnings = Vec::new();
+    let (names, sides) = sides(options, &tables, &named, &mut warnings)?;
+    let mut episodes = Vec::new();
+    for (t, ((table, roles), sides)) in tables.iter().zip(&named).zip(&sides).enumerate() {
+        for (i, side) in sides.iter().enumerate() {
+            if let Some(arm) = side {
+                episodes.push(episode(table, roles, (t, i), *arm)?);
+            }
+        }
+    }
+    // From here on a table only says where a row stands.
+    tables.iter_mut().for_each(|t| t.columns = HashMap::new());
+    number_rollouts(&mut episodes, &named);
+    for (role, text) in [
+        ("seed", "no `seed` column: all rows count as one seed"),
+        ("rollout", "no `rollout` column: repeated rows of a task count as its attempts, in file order"),
+    ] {
+        if named.iter().any(|roles| !roles.contains_key(role)) {
+            warnings
+                .push(Warning::new(if role == "seed" { "default_seed" } else { "default_rollout" }, text));
+        }
+    }
+    let rows = Rows { episodes, base: names.base, treatment: names.treatment, warnings, tables };
+    unique(&rows)?;
+    trained_throughout(&rows)?;
+    Ok(rows)
+}
+
+/// The arm of every row of every table; `None` for rows of other arms.
+fn sides(
+    options: &Options,
+    tables: &[Table],
+    named: &[BTreeMap<&'static str, String>],
+    warnings: &mut Vec<Warning>,
+) -> Result<(arms::Names, Vec<Vec<Option<Arm>>>)> {
+    let with = named.iter().filter(|roles| roles.contains_key("arm")).count();
+    if with == 0 {
+        let [base, treatment] = tables else {
+            let paths = tables.iter().map(|t| t.path.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(Error::invalid("there is no column `arm`, so the arms cannot be told")
+                .at(paths)
+                .hint("give two files, the base arm's first, or name the column: --map arm=COLUMN"));
+        };
+        let sides = vec![vec![Some(Arm::Base); base.rows], vec![Some(Arm::Treatment); treatment.rows]];
+        return Ok((arms::by_file(options)?, sides));
+    }
+    if let Some(i) = named.iter().position(|roles| !roles.contains_key("arm")) {
+        return Err(Error::invalid("there is no column `arm`, which another file has")
+            .at(&tables[i].path)
+            .hint("give all files an `arm` column, or none of two"));
+    }
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    let mut of_rows = Vec::new();
+    for (table, roles) in tables.iter().zip(named) {
+        let mut of_table = Vec::with_capacity(table.rows);
+        for i in 0..table.rows {
+            let name = take(table, roles, "arm", i, Field::name)?;
+            *found.entry(name.clone()).or_default() += 1;
+            of_table.push(name);
+        }
+        of_rows.push(of_table);
+    }
+    let place = tables.first().map_or("", |t| t.path.as_str());
+    let (names, warning) = arms::by_column(options, &found, place)?;
+    warnings.extend(warning);
+    let sides = of_rows.iter().map(|rows| rows.iter().map(|name| names.side(name)).collect()).collect();
+    Ok((names, sides))
+}
+
+/// The field of a role in row `i`; missing where the file has no such column.
+fn field<'t>(table: &'t Table, roles: &BTreeMap<&'static str, String>, role: &str, i: usize) -> &'t Field {
+    let column = roles.get(role).and_then(|name| table.columns.get(name));
+    column.and_then(|fields| fields.get(i)).unwrap_or(&Field::Null)
+}
+
+/// A field through a coercion; the error names file, row and column.
+fn take<T>(
+    table: &Table,
+    roles: &BTreeMap<&'static str, String>,
+    role: &str,
+    i: usize,
+    coerce: impl Fn(&Field) -> std::result::Result<T, String>,
+) -> Result<T> {
+    coerce(field(table, roles, role, i)).map_err(|why| {
+        let column = roles.get(role).map_or(role, String::as_str);
+        let remedy = match role {
+            "reward" => "a missing reward is an empty field or null; scale other scores to [0, 1] first",
+            "solved" => "a missing value is an empty field or null",
+            "seed" | "rollout" | "train_seed" => "number them, or name another column with --map",
+            _ => "every row needs one",
+        };
+        Error::invalid(format!("`{}` {why}", shown(column))).at(table.place(i)).hint(remedy)
+    })
+}
+
+/// A field that may be missing.
+fn maybe<T>(
+    table: &Table,
+    roles: &BTreeMap<&'static str, String>,
+    role: &str,
+    i: usize,
+    coerce: impl Fn(&Field) -> std::result::Result<T, String>,
+) -> Result<Option<T>> {
+    if field(table, roles, role, i).is_null() {
+        Ok(None)
+    } else {
+        take(table, roles, role, i, coerce).map(Some)
+    }
+}
+
+fn episode(
+    table: &Table,
+    roles: &BTreeMap<&'static str, String>,
+    origin: (usize, usize),
+    arm: Arm,
+) -> Result<Episode> {
+    let i = origin.1;
+    let integer = |role: &str| {
+        if roles.contains_key(role) { take(table, roles, role, i, Field::integer) } else { Ok(0) }
+    };
+    let task = take(table, roles, "task", i, Field::name)?;
+    let family = match roles.contains_key("family") {
+        true => maybe(table, roles, "family", i, Field::name)?,
+        false => task.split_once('/').map(|(family, _)| family.to_owned()).filter(|f| !f.is_empty()),
+    };
+    Ok(Episode {
+        arm,
+        family,
+        seed: integer("seed")?,
+        train_seed: maybe(table, roles, "train_seed", i, Field::integer)?,
+        rollout: integer("rollout")?,
+        reward: maybe(table, roles, "reward", i, Field::unit)?,
+        solved: maybe(table, roles, "solved", i, Field::flag)?,
+        task,
+        origin,
+    })
+}
+
+/// (arm, task, seed, train_seed): what repeated attempts share.
+type CellKey<'a> = (Arm, &'a str, i64, Option<i64>);
+
+fn cell(e: &Episode) -> CellKey<'_> {
+    (e.arm, &e.task, e.seed, e.train_seed)
+}
+
+/// Gives the rows of files without a `rollout` column their index within their cell.
+fn number_rollouts(episodes: &mut [Episode], named: &[BTreeMap<&'static str, String>]) {
+    let unnumbered = |e: &Episode| named.get(e.origin.0).is_some_and(|roles| !roles.contains_key("rollout"));
+    let mut next: HashMap<CellKey<'_>, i64> = HashMap::new();
+    let mut indices = Vec::with_capacity(episodes.len());
+    for e in episodes.iter() {
+        indices.push(unnumbered(e).then(|| {
+            let count = next.entry(cell(e)).or_insert(0);
+            *count += 1;
+            *count - 1
+        }));
+    }
+    for (e, index) in episodes.iter_mut().zip(indices) {
+        e.rollout = index.unwrap_or(e.rollout);
+    }
+}
+
+/// Each (arm, task, seed, train_seed, rollout) is there once.
+fn unique(rows: &Rows) -> Result<()> {
+    let mut seen: HashMap<(CellKey<'_>, i64), &Episode> = HashMap::with_capacity(rows.episodes.len());
+    for e in &rows.episodes {
+        if let Some(first) = seen.insert((cell(e), e.rollout), e) {
+            let arm = if e.arm == Arm::Base { &rows.base } else { &rows.treatment };
+            let training = e.train_seed.map_or_else(String::new, |s| format!(", training seed {s}"));
+            return Err(Error::invalid(format!(
+                "arm `{}`, task `{}`, seed {}{training}, rollout {} was there before, at {}",
+                shown(arm),
+                shown(&e.task),
+                e.seed,
+                e.rollout,
+                rows.place(first)
+            ))
+            .at(rows.place(e))
+            .hint("remove the repeated row, or name the column that tells attempts apart: --map rollout=COLUMN (or --training-seed COLUMN)"));
+        }
+    }
+    Ok(())
+}
+
+/// An arm has a training seed in all its rows, or in none.
+fn trained_throughout(rows: &Rows) -> Result<()> {
+    for (arm, name) in [(Arm::Base, &rows.base), (Arm::Treatment, &rows.treatment)] {
+        let of_arm = || rows.episodes.iter().filter(|e| e.arm == arm);
+        if let (true, Some(e)) =
+            (of_arm().any(|e| e.train_seed.is_some()), of_arm().find(|e| e.train_seed.is_none()))
+        {
+            return Err(Error::invalid(format!(
+                "the training seed is missing, though other rows of arm `{}` have one",
+                shown(name)
+            ))
+            .at(rows.place(e))
+            .hint("give every row of a trained arm its training seed"));
+        }
+    }
+    Ok(())
+}

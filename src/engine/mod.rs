@@ -4,6 +4,8 @@
 
 #[cfg(feature = "engine")]
 pub mod local;
+#[doc(hidden)]
+pub mod scripted;
 
 use crate::environment::Message;
 use serde::{Deserialize, Serialize};

@@ -292,7 +292,7 @@ rows! {
     CallRow: "calls" {
         /// The experiment's folder name under `data/`.
         experiment: String,
-        /// The arm.
+        /// The arm under test.
         arm: String,
         /// The task.
         task_id: String,

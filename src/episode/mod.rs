@@ -1,0 +1,26 @@
+//! Raw rows of a run: `plan × engine × environment → episode, call and transcript files`.
+//! A unit is one arm under one event seed. Finished episodes go to a write-ahead file first
+//! and become Parquet when the unit is complete; nothing here computes a statistic.
+
+pub mod chain;
+pub mod compact;
+pub mod compare;
+pub mod durable;
+mod footer;
+pub mod hashes;
+mod live;
+mod parquet;
+pub mod preview;
+pub mod row;
+pub mod run;
+pub mod table;
+#[cfg(test)]
+mod testing;
+pub mod transcript;
+pub mod unit;
+pub mod wal;
+
+pub use compare::{Difference, same_rows};
+pub use row::{CallRow, Cell, Column, EpisodeRow, HarvestRow, Kind, NOT_COMPARED, Row, TrainingRow};
+pub use run::{Control, Progress, UnitReport, finished, run_unit};
+pub use unit::{Item, UnitFiles, UnitSpec};

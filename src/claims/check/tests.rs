@@ -1,0 +1,194 @@
+//! Every rule on a small workspace: nothing is found in a good one, and each fault by name.
+
+use super::*;
+use crate::claims::testing;
+use crate::episode::row::EpisodeRow;
+
+const BODY: &str = "From [0.17](derive:demo.base), a change of [+0.50](derive:demo.delta), [0.75](derive:demo.by_family/a) in one family.";
+
+struct Case {
+    report: String,
+    log: String,
+    claim: String,
+    rows: Vec<EpisodeRow>,
+}
+
+fn good() -> Case {
+    Case {
+        report: testing::report("ended = 2026-12-02", BODY),
+        log: "## 2026-12-02 — Ran\n".into(),
+        claim: testing::claim("C0001", "", BODY),
+        rows: testing::two_arms(),
+    }
+}
+
+impl Case {
+    fn outcome(&self) -> Outcome {
+        let dir = tempfile::tempdir().unwrap();
+        testing::write(
+            dir.path(),
+            &[
+                ("site/experiments/demo/report.md", &self.report),
+                ("site/experiments/demo/log.md", &self.log),
+                ("claims/C0001-x.md", &self.claim),
+            ],
+        );
+        testing::write_rows(dir.path(), "demo", &self.rows);
+        workspace(dir.path()).unwrap()
+    }
+
+    #[track_caller]
+    fn finds(&self, rule: &str, wanted: &str) {
+        let outcome = self.outcome();
+        let hit = outcome.findings.iter().find(|f| f.rule == rule && f.to_string().contains(wanted));
+        assert!(hit.is_some(), "{rule} {wanted}: {:#?}", outcome.findings);
+        assert!(outcome.findings.iter().all(|f| f.line > 0 && f.hint.is_some()));
+        assert_eq!(outcome.into_result().unwrap_err().exit_code(), 1);
+    }
+}
+
+fn report(extra: &str, body: &str) -> Case {
+    Case { report: testing::report(extra, body), ..good() }
+}
+
+fn claim(extra: &str, body: &str) -> Case {
+    Case { claim: testing::claim("C0001", extra, body), ..good() }
+}
+
+#[test]
+fn a_good_workspace_has_no_findings() {
+    let outcome = good().outcome();
+    assert_eq!(outcome.findings, []);
+    assert_eq!(outcome.links, 6);
+    assert!(outcome.unbound.is_empty());
+    assert!(outcome.into_result().is_ok());
+}
+
+#[test]
+fn printed_numbers_must_be_what_the_rows_give() {
+    report("", "[0.16](derive:demo.base)")
+        .finds("mismatch", "prints `0.16`, but `derive:demo.base` gives `0.17` (0.1666");
+    report("", "\n\n[—](derive:demo.base)").finds("mismatch", "prints `—`");
+    report("", "[12](derive:demo.delta.low)").finds("mismatch", "prints `12`");
+    report("", "[0.1–0.2](derive:demo.base)").finds("printed", "is not one number");
+    report("", "[](derive:demo.base)").finds("empty", "rederive fill");
+    report("", "[0.1](derive:demo.bsae)").finds("reference", "did you mean `base`?");
+    report("", "[0.1](derive:demo)").finds("link", "names no derivation");
+    report("", "a ` b [0.1](derive:demo.base)").finds("link", "not closed");
+    let mut edited = good();
+    edited.rows[0].reward = Some(0.0);
+    edited.rows[1].reward = Some(0.0);
+    edited.finds("mismatch", "prints `+0.50`");
+}
+
+#[test]
+fn a_line_is_named() {
+    let outcome = report("", "one\n\n[0.16](derive:demo.base)").outcome();
+    let lines = report("", "").report.lines().count();
+    let found: Vec<usize> =
+        outcome.findings.iter().filter(|f| f.rule == "mismatch").map(|f| f.line).collect();
+    assert_eq!(found, [lines + 2]);
+}
+
+#[test]
+fn unbound_numbers_are_refused_or_counted() {
+    claim("", &format!("{BODY} Over 12 tasks.")).finds("unbound", "`12`");
+    report("[[cards]]\nlabel = \"a\"\nvalue = \"98 of [12](derive:demo.delta.n)\"", "")
+        .finds("unbound", "`98` in `cards[0].value`");
+    report("plain = { idea = \"a\", question = \"b\", found = \"rose to 0.3\", matters = \"d\" }", "")
+        .finds("unbound", "`0.3`");
+    let outcome = report("", &format!("{BODY} Over 12 tasks and 3 families.")).outcome();
+    assert_eq!(outcome.findings, []);
+    assert_eq!(outcome.unbound.get("site/experiments/demo/report.md"), Some(&2));
+}
+
+#[test]
+fn claims_owe_evidence() {
+    claim("", "Nothing.").finds("cites_nothing", "no number in its text");
+    let mut none = good();
+    none.claim = none.claim.replace("evidence = [\"derive:demo.delta\"]", "");
+    none.finds("cites_nothing", "has no evidence");
+    let mut unknown = good();
+    unknown.claim = unknown.claim.replace("derive:demo.delta\"]", "derive:demo.dleta\"]");
+    unknown.finds("evidence", "did you mean `delta`?");
+    let mut undefined = good();
+    undefined.rows.clear();
+    undefined.finds("evidence", "pending");
+    claim("supersedes = \"C0009\"", BODY).finds("supersedes", "no claim `C0009`");
+    claim("supersedes = \"C0001\"", BODY).finds("supersedes", "replaces itself");
+    claim("experiments = [\"dmeo\"]", BODY).finds("experiments", "did you mean `demo`?");
+}
+
+#[test]
+fn a_change_of_status_needs_new_evidence() {
+    let later = |status: &str, evidence: &str| {
+        let mut case = good();
+        let entry = format!(
+            "[[history]]\ndate = 2026-12-05\nstatus = \"{status}\"\nevidence = [\"{evidence}\"]\n+++\nFrom"
+        );
+        case.claim =
+            case.claim.replace("+++\nFrom", &entry).replacen("\"promising\"", &format!("\"{status}\""), 1);
+        case
+    };
+    later("confirmed", "derive:demo.delta").finds("status_without_evidence", "to `confirmed` on 2026-12-05");
+    assert_eq!(later("confirmed", "derive:demo.by_family/b").outcome().findings, []);
+    assert_eq!(later("promising", "derive:demo.delta").outcome().findings, []);
+}
+
+#[test]
+fn claims_about_training_need_several_training_seeds() {
+    let mut case = claim("", BODY);
+    case.claim = case.claim.replace("population = \"tasks\"", "population = \"tasks-x-train-seeds\"");
+    case.finds("one_training_seed", "0 training seeds");
+    for row in case.rows.iter_mut().filter(|row| row.arm == "treatment") {
+        row.train_seed = Some(1);
+    }
+    case.finds("one_training_seed", "has 1 training seed [");
+    let again: Vec<EpisodeRow> = case
+        .rows
+        .iter()
+        .filter(|row| row.arm == "treatment")
+        .cloned()
+        .map(|row| EpisodeRow { train_seed: Some(2), ..row })
+        .collect();
+    case.rows.extend(again);
+    assert_eq!(case.outcome().findings, []);
+    case.claim = case.claim.replace("From", "[0.2](derive:demo.delta.low). From");
+    case.finds("tasks_only_interval", "claim about training");
+}
+
+#[test]
+fn significant_needs_a_p_value() {
+    report("", "A significant gain of [+0.50](derive:demo.delta).").finds("significant", "without a p value");
+    report("", "p is [0.031](derive:demo.delta.p).\n\nA significant gain.").finds("significant", "without");
+    let p = "[0.031](derive:demo.delta.p)";
+    assert_eq!(
+        report("", &format!("A significant gain, p = {p}, and nothing not significant.")).outcome().findings,
+        []
+    );
+    report("", "Significant: p = [1.0](derive:demo.by_family/b.p)")
+        .finds("significant", "the cited p value is");
+}
+
+#[test]
+fn figures_and_dates_must_hold() {
+    let figure = |fields: &str| format!("[[figures]]\nid = \"f\"\ntitle = \"F\"\ntakeaway = \"t\"\n{fields}");
+    let forest = |fields: &str| report(&figure(&format!("kind = \"forest\"\n{fields}")), "");
+    forest("rows = [\"by_famly\"]").finds("figure", "did you mean `by_family`?");
+    forest("rows = [\"delta\"]").finds("figure", "has no row for each");
+    forest("").finds("figure", "has no rows");
+    report(&figure("kind = \"slope\"\nleft = \"by_family\""), "").finds("figure", "has no `right`");
+    report(&figure("kind = \"slope\"\nleft = \"by_family\"\ngroup_by = \"colour\""), "")
+        .finds("figure", "no column");
+    assert_eq!(forest("rows = [\"by_family\"]\npooled = \"delta\"").outcome().findings, []);
+    report("ended = 2026-12-01", "").finds("dates", "the log has an entry of 2026-12-02");
+    report("started = 2026-12-03\nended = 2026-12-02", "").finds("dates", "before it started");
+}
+
+#[test]
+fn a_derivation_that_cannot_be_computed_is_found_once() {
+    let mut case = good();
+    case.report =
+        case.report.replace("of = \"reward\"\narms = [\"base\"]", "of = \"rewrad\"\narms = [\"base\"]");
+    case.finds("derivation", "derivation `base` cannot be computed: of: the rows have no column `rewrad`");
+}

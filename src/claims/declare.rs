@@ -1,0 +1,280 @@
+//! Whether a derivation can be computed at all, by its declaration alone: columns that the row
+//! contract has, values of the right type, arms and options that its estimator knows.
+
+use super::data;
+use super::derivation::{Cluster, DataSet, Derivation, Estimator, Weight};
+use super::number::Style;
+use crate::episode::row::{Cell, Column, Kind};
+use crate::error::{Error, Result, nearest};
+
+/// The column that a derivation reads: `of`, or what its estimator reads when none is named.
+pub fn column(derivation: &Derivation) -> Option<&str> {
+    let default = match derivation.estimator {
+        Estimator::PassAtK | Estimator::Flips => Some("solved"),
+        Estimator::PairedDelta | Estimator::BestAtK => Some("reward"),
+        _ => None,
+    };
+    derivation.of.as_deref().or(default)
+}
+
+/// The parts that an estimator gives over a data set.
+pub fn parts(derivation: &Derivation) -> &'static [&'static str] {
+    match derivation.estimator {
+        Estimator::Value => &["value"],
+        Estimator::PairedDelta => &["value", "low", "high", "n", "p", "se", "df", "mde"],
+        Estimator::Flips => &["value", "gained", "lost", "both", "neither", "n"],
+        Estimator::Mean if derivation.data == DataSet::Episodes => &["value", "low", "high", "n", "se", "df"],
+        _ => &["value", "n"],
+    }
+}
+
+/// Checks a declaration. The error names the field and what to write instead.
+pub fn check(derivation: &Derivation) -> Result<()> {
+    if let Some(format) = &derivation.format {
+        Style::parse(format).map_err(|e| e.at("format"))?;
+    }
+    match data::columns(derivation.data) {
+        Some(columns) => over_rows(derivation, columns),
+        None => looked_up(derivation),
+    }
+}
+
+fn looked_up(derivation: &Derivation) -> Result<()> {
+    if derivation.estimator != Estimator::Value {
+        return Err(Error::invalid("plan, receipts and facts hold single values")
+            .at("estimator")
+            .hint("write `estimator = \"value\"`"));
+    }
+    if derivation.of.as_deref().is_none_or(str::is_empty) {
+        return Err(Error::invalid("says not which value")
+            .at("of")
+            .hint("name a path, such as `decision.minimum_delta`"));
+    }
+    let rest = [
+        ("where", !derivation.filter.is_empty()),
+        ("arms", !derivation.arms.is_empty()),
+        ("by", derivation.by.is_some()),
+        ("nulls", derivation.nulls.is_some()),
+    ];
+    for (field, given) in rest.into_iter().chain(options(derivation)) {
+        refuse_if(given, field, "chooses rows, and a single value has none")?;
+    }
+    Ok(())
+}
+
+/// Options that only some estimators know, and whether they are given.
+fn options(derivation: &Derivation) -> [(&'static str, bool); 4] {
+    [
+        ("is", derivation.is.is_some()),
+        ("k", derivation.k.is_some()),
+        ("weight", derivation.weight != Weight::Task),
+        ("cluster", derivation.cluster != Cluster::Task),
+    ]
+}
+
+fn refuse_if(given: bool, field: &str, why: &str) -> Result<()> {
+    if given { Err(Error::invalid(why).at(field).hint(format!("leave `{field}` out"))) } else { Ok(()) }
+}
+
+fn over_rows(derivation: &Derivation, columns: &[Column]) -> Result<()> {
+    use Estimator::*;
+    let estimator = derivation.estimator;
+    if estimator == Value {
+        return Err(Error::invalid("`value` reads plan, receipts or facts, not rows").at("estimator"));
+    }
+    let episodes = derivation.data == DataSet::Episodes;
+    if matches!(estimator, PairedDelta | PassAtK | BestAtK | Flips) && !episodes {
+        return Err(Error::invalid("compares or repeats attempts at tasks")
+            .at("data")
+            .hint("write `data = \"episodes\"`"));
+    }
+    for (name, accepts) in &derivation.filter {
+        let place = format!("where.{name}");
+        let column = find(columns, name).map_err(|e| e.at(&place))?;
+        for value in accepts.values() {
+            fits(column, value).map_err(|e| e.at(&place))?;
+        }
+        if accepts.values().is_empty() {
+            return Err(Error::invalid("accepts nothing").at(&place).hint("name at least one value"));
+        }
+    }
+    if let Some(by) = &derivation.by {
+        let column = find(columns, by).map_err(|e| e.at("by"))?;
+        if column.kind == Kind::Real || (by == "arm" && derivation.arms.len() == 2) {
+            return Err(Error::invalid(format!("rows cannot be told apart by `{by}` here"))
+                .at("by")
+                .hint("name another column"));
+        }
+    }
+    arms(derivation, columns)?;
+    let weighs = estimator == PairedDelta || (estimator == Mean && episodes);
+    for (field, given) in options(derivation) {
+        let known = match field {
+            "is" => estimator == Share,
+            "k" => matches!(estimator, PassAtK | BestAtK),
+            _ => weighs,
+        };
+        refuse_if(given && !known, field, "means nothing to this estimator")?;
+    }
+    if matches!(estimator, PassAtK | BestAtK) && derivation.k.unwrap_or(0) == 0 {
+        return Err(Error::invalid("must be at least 1").at("k").hint("write `k = 4`, say"));
+    }
+    of(derivation, columns)
+}
+
+fn arms(derivation: &Derivation, columns: &[Column]) -> Result<()> {
+    use Estimator::*;
+    let place = |what: &str| Error::invalid(what).at("arms");
+    if !derivation.arms.is_empty() && !columns.iter().any(|c| c.name == "arm") {
+        return Err(place("these rows belong to no arm").hint("leave `arms` out"));
+    }
+    match (derivation.estimator, derivation.arms.as_slice()) {
+        (PairedDelta | Flips, [base, treatment]) if base != treatment => Ok(()),
+        (PairedDelta | Flips, _) => Err(place("two different arms are compared, base first")
+            .hint("write `arms = [\"base\", \"treatment\"]`")),
+        (PassAtK | BestAtK, [_]) => Ok(()),
+        (PassAtK | BestAtK, _) => Err(place("is about one arm").hint("write `arms = [\"treatment\"]`, say")),
+        (_, [] | [_]) => Ok(()),
+        _ => Err(place("is about one arm or about all rows")
+            .hint("for several, write `where = { arm = [\"…\", \"…\"] }`")),
+    }
+}
+
+fn of(derivation: &Derivation, columns: &[Column]) -> Result<()> {
+    use Estimator::*;
+    let estimator = derivation.estimator;
+    let Some(name) = column(derivation) else {
+        if estimator != Count {
+            return Err(Error::invalid("says not which column")
+                .at("of")
+                .hint("write `of = \"reward\"`, say"));
+        }
+        return refuse_if(derivation.nulls.is_some(), "nulls", "a count of rows reads no column");
+    };
+    let column = find(columns, name).map_err(|e| e.at("of"))?;
+    let wrong = |what: &str| {
+        let text = format!("`{name}` is {}, and this estimator reads {what}", kind(column.kind));
+        Err(Error::invalid(text).at("of").hint("name another column"))
+    };
+    match estimator {
+        Count => refuse_if(true, "of", "a count of rows reads no column"),
+        PassAtK | Flips if column.kind != Kind::Flag => wrong("true or false"),
+        Share if derivation.is.is_none() && column.kind != Kind::Flag => {
+            let text = format!("`{name}` is {}, not true or false", kind(column.kind));
+            Err(Error::invalid(text).at("of").hint("say which value counts: `is = \"length\"`"))
+        }
+        Share => derivation.is.as_ref().map_or(Ok(()), |value| fits(column, value).map_err(|e| e.at("is"))),
+        CountDistinct => Ok(()),
+        _ if column.kind == Kind::Text => wrong("numbers"),
+        _ => Ok(()),
+    }
+}
+
+fn find<'a>(columns: &'a [Column], name: &str) -> Result<&'a Column> {
+    columns.iter().find(|c| c.name == name).ok_or_else(|| {
+        let error = Error::invalid(format!("the rows have no column `{name}`"));
+        match nearest(name, columns.iter().map(|c| c.name)) {
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None => error.hint(format!(
+                "the columns are {}",
+                columns.iter().map(|c| c.name).collect::<Vec<_>>().join(", ")
+            )),
+        }
+    })
+}
+
+/// Whether a declared value can stand in a column.
+fn fits(column: &Column, value: &Cell) -> Result<()> {
+    let fits = matches!(
+        (column.kind, value),
+        (Kind::Text, Cell::Text(_))
+            | (Kind::Int, Cell::Int(_))
+            | (Kind::Real, Cell::Int(_) | Cell::Real(_))
+            | (Kind::Flag, Cell::Flag(_))
+    );
+    if fits {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "`{value}` cannot stand in `{}`, which is {}",
+        column.name,
+        kind(column.kind)
+    ))
+    .hint("text stands in quotes, numbers and true or false do not"))
+}
+
+fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Text => "text",
+        Kind::Int => "a whole number",
+        Kind::Real => "a number",
+        Kind::Flag => "true or false",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(text: &str) -> Result<()> {
+        check(&toml::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn good_declarations_pass() {
+        for text in [
+            "data = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\narms = [\"base\", \"treatment\"]\nwhere = { level = [1, 2], split = \"held_out\" }\nby = \"family\"\nweight = \"family\"\nformat = \"+0.00\"",
+            "data = \"episodes\"\nestimator = \"mean\"\nof = \"solved\"",
+            "data = \"calls\"\nestimator = \"share\"\nof = \"finish_reason\"\nis = \"length\"\narms = [\"base\"]",
+            "data = \"harvest\"\nestimator = \"count\"\nwhere = { kept = true }",
+            "data = \"training\"\nestimator = \"last\"\nof = \"loss\"\nwhere = { loss = 1 }",
+            "data = \"episodes\"\nestimator = \"pass_at_k\"\nk = 4\narms = [\"base\"]",
+            "data = \"plan\"\nestimator = \"value\"\nof = \"decision.minimum_delta\"",
+        ] {
+            verdict(text).unwrap();
+        }
+    }
+
+    #[test]
+    fn bad_declarations_are_refused_by_field() {
+        let rows = "data = \"episodes\"\n";
+        for (text, field, wanted) in [
+            ("estimator = \"mean\"\nof = \"rewrad\"", "of", "did you mean `reward`?"),
+            ("estimator = \"mean\"\nof = \"arm\"", "of", "is text"),
+            ("estimator = \"mean\"", "of", "which column"),
+            ("estimator = \"count\"\nof = \"reward\"", "of", "reads no column"),
+            ("estimator = \"count\"\nwhere = { levle = 1 }", "where.levle", "did you mean `level`?"),
+            ("estimator = \"count\"\nwhere = { level = \"1\" }", "where.level", "a whole number"),
+            ("estimator = \"count\"\nwhere = { solved = [true, 1] }", "where.solved", "true or false"),
+            ("estimator = \"count\"\nwhere = { level = [] }", "where.level", "accepts nothing"),
+            ("estimator = \"count\"\nby = \"familly\"", "by", "did you mean `family`?"),
+            ("estimator = \"count\"\nby = \"reward\"", "by", "told apart"),
+            ("estimator = \"paired_delta\"\narms = [\"base\"]", "arms", "base first"),
+            ("estimator = \"flips\"\narms = [\"base\", \"base\"]", "arms", "different arms"),
+            ("estimator = \"pass_at_k\"\narms = [\"base\"]", "k", "at least 1"),
+            ("estimator = \"pass_at_k\"\nk = 2", "arms", "one arm"),
+            ("estimator = \"pass_at_k\"\nk = 2\narms = [\"base\"]\nof = \"reward\"", "of", "true or false"),
+            ("estimator = \"share\"\nof = \"finish_reason\"", "of", "is = "),
+            ("estimator = \"share\"\nof = \"level\"\nis = \"x\"", "is", "cannot stand"),
+            ("estimator = \"sum\"\nof = \"turns\"\nk = 2", "k", "leave `k` out"),
+            ("estimator = \"sum\"\nof = \"turns\"\nweight = \"family\"", "weight", "means nothing"),
+            ("estimator = \"value\"\nof = \"x\"", "estimator", "plan, receipts or facts"),
+            ("estimator = \"count\"\nformat = \"0.31\"", "format", "not a number format"),
+            ("estimator = \"count\"\nnulls = \"omit\"", "nulls", "reads no column"),
+            ("estimator = \"sum\"\nof = \"turns\"\narms = [\"a\", \"b\"]", "arms", "where = { arm"),
+        ] {
+            let e = verdict(&format!("{rows}{text}")).unwrap_err().to_string();
+            assert!(e.starts_with(&format!("{field}: ")) && e.contains(wanted), "{e}");
+        }
+        for (text, wanted) in [
+            ("data = \"harvest\"\nestimator = \"count\"\narms = [\"base\"]", "belong to no arm"),
+            ("data = \"calls\"\nestimator = \"flips\"\narms = [\"a\", \"b\"]", "episodes"),
+            ("data = \"plan\"\nestimator = \"mean\"\nof = \"x\"", "estimator = \"value\""),
+            ("data = \"plan\"\nestimator = \"value\"", "which value"),
+            ("data = \"facts\"\nestimator = \"value\"\nof = \"x\"\nby = \"arm\"", "leave `by` out"),
+        ] {
+            let e = verdict(text).unwrap_err().to_string();
+            assert!(e.contains(wanted), "{e}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! `fill`: writes current values into links that stand empty, and with `update` into stale
+//! ones, so that nobody types a number twice. Shows each change.
+
+use super::book::{Book, Resolved};
+use super::derivation::Estimator;
+use super::front_matter::Document;
+use super::number::{Printed, Style, print};
+use super::texts::Texts;
+use crate::error::Result;
+use crate::hash::write_atomic;
+use serde::Serialize;
+use std::ops::Range;
+use std::path::Path;
+
+/// What may be rewritten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Also links that print something else than the current value.
+    pub update: bool,
+    /// Only say what would change.
+    pub dry_run: bool,
+}
+
+/// One link that was, or would be, written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The file, relative to the workspace.
+    pub file: String,
+    /// Line of the link, from 1.
+    pub line: usize,
+    /// The address, `derive:…`.
+    pub reference: String,
+    /// What was printed; empty for an empty link.
+    pub before: String,
+    /// What is printed now.
+    pub after: String,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Change { file, line, reference, before, after } = self;
+        write!(f, "{file}:{line}: [{before}] → [{after}]  {reference}")
+    }
+}
+
+/// Fills the links of every text of the workspace at `root`. Links that lead nowhere, or wait for rows, stay
+/// as they are: `claims check` reports them. Each file is replaced whole or not at all.
+pub fn fill(root: &Path, options: Options) -> Result<Vec<Change>> {
+    let texts = Texts::load(root)?;
+    let book = Book::build(root, &texts)?;
+    let mut changes = Vec::new();
+    for document in texts.documents() {
+        let edits = edits(document, &book, options);
+        if !options.dry_run && !edits.is_empty() {
+            write_atomic(&root.join(&document.path), apply(document, &edits).as_bytes())?;
+        }
+        changes.extend(edits.into_iter().map(|(_, change)| change));
+    }
+    Ok(changes)
+}
+
+fn edits(document: &Document, book: &Book, options: Options) -> Vec<(Range<usize>, Change)> {
+    let mut out = Vec::new();
+    for link in document.links() {
+        let Ok(reference) = &link.reference else { continue };
+        let Ok(resolved) = book.resolve(reference) else { continue };
+        let Some(after) = wanted(&link.printed, &resolved, &reference.part, options) else { continue };
+        let change = Change {
+            file: link.file,
+            line: link.line,
+            reference: reference.to_string(),
+            before: link.printed.trim().to_string(),
+            after,
+        };
+        out.push((link.range, change));
+    }
+    out
+}
+
+/// The text to write, or `None` where the link stays as it is.
+fn wanted(printed: &str, resolved: &Resolved<'_>, part: &str, options: Options) -> Option<String> {
+    let empty = printed.trim().is_empty();
+    if resolved.is_pending() || !(empty || options.update) {
+        return None;
+    }
+    let style = if empty {
+        style(resolved, part)
+    } else {
+        // What is printed keeps its own precision; what cannot be read is left to its author.
+        let old = Printed::parse(printed).ok()?;
+        if old.agrees(resolved.number) {
+            return None;
+        }
+        if old.value.is_none() { style(resolved, part) } else { old.style }
+    };
+    Some(print(resolved.number, &style))
+}
+
+/// How a part is printed: by the derivation's `format`, save for counts, p values and the like,
+/// which have a form of their own.
+pub fn style(resolved: &Resolved<'_>, part: &str) -> Style {
+    let derivation = &resolved.entry.derivation;
+    let declared = derivation.format.as_deref().and_then(|format| Style::parse(format).ok());
+    let whole = resolved.number.get().is_some_and(|value| value.fract() == 0.0);
+    match part {
+        "value" | "low" | "high" => declared.unwrap_or_else(|| match derivation.estimator {
+            Estimator::PairedDelta => Style { plus: true, ..Style::plain(2) },
+            _ if whole && counts(derivation.estimator) => Style::plain(0),
+            _ => Style::plain(2),
+        }),
+        "se" | "mde" => Style { plus: false, ..declared.unwrap_or_else(|| Style::plain(2)) },
+        "p" => Style::plain(3),
+        _ => Style::plain(if whole { 0 } else { 1 }),
+    }
+}
+
+fn counts(estimator: Estimator) -> bool {
+    use Estimator::*;
+    matches!(estimator, Count | CountDistinct | Sum | Min | Max | Last | Flips | Value)
+}
+
+/// The file with every edit made; edits do not overlap.
+fn apply(document: &Document, edits: &[(Range<usize>, Change)]) -> String {
+    let mut out = String::with_capacity(document.source.len() + 8 * edits.len());
+    let mut at = 0;
+    for (range, change) in edits {
+        out.push_str(&document.source[at..range.start]);
+        out.push_str(&change.after);
+        at = range.end;
+    }
+    out.push_str(&document.source[at..]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::testing;
+    use std::collections::BTreeSet;
+
+    const REPORT: &str = "site/experiments/demo/report.md";
+
+    fn workspace(extra: &str, body: &str) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        testing::write(dir.path(), &[(REPORT, &testing::report(extra, body))]);
+        testing::write_rows(dir.path(), "demo", &testing::two_arms());
+        dir
+    }
+
+    fn texts(changes: &[Change]) -> Vec<(&str, &str)> {
+        changes.iter().map(|c| (c.before.as_str(), c.after.as_str())).collect()
+    }
+
+    const LINKS: &str = "é [](derive:demo.base) → [](derive:demo.delta) over [](derive:demo.delta.n), p [](derive:demo.delta.p), \
+        [0.1](derive:demo.base) [](derive:demo.nowhere) [ ](derive:demo.by_family/a)\n`[](derive:demo.base)`";
+
+    #[test]
+    fn empty_links_are_filled_and_a_second_time_changes_nothing() {
+        let card = "[[cards]]\nlabel = \"a\"\nvalue = \"\\u2192 [](derive:demo.base) \\\"x\\\"\"";
+        let dir = workspace(card, LINKS);
+        let changes = fill(dir.path(), Options::default()).unwrap();
+        assert_eq!(
+            texts(&changes),
+            [("", "0.17"), ("", "0.17"), ("", "+0.50"), ("", "12"), ("", "0.031"), ("", "+0.75")]
+        );
+        let text = fs_err::read_to_string(dir.path().join(REPORT)).unwrap();
+        assert!(text.contains("value = \"\\u2192 [0.17](derive:demo.base) \\\"x\\\"\""));
+        assert!(text.contains("é [0.17](derive:demo.base) → [+0.50](derive:demo.delta) over [12]"));
+        assert!(
+            text.contains("[0.1](derive:demo.base) [](derive:demo.nowhere) [+0.75]")
+                && text.contains("`[](derive:demo.base)`")
+        );
+        assert_eq!(fill(dir.path(), Options::default()).unwrap(), []);
+        assert_eq!(fs_err::read_to_string(dir.path().join(REPORT)).unwrap(), text);
+    }
+
+    #[test]
+    fn stale_links_are_updated_at_their_own_precision() {
+        let dir = workspace(
+            "",
+            "[0.1](derive:demo.base) [0.16667](derive:demo.base) [16%](derive:demo.base) [about 3](derive:demo.base) [—](derive:demo.delta)",
+        );
+        assert_eq!(fill(dir.path(), Options::default()).unwrap(), []);
+        let update = Options { update: true, dry_run: false };
+        let changes = fill(dir.path(), update).unwrap();
+        assert_eq!(texts(&changes), [("0.1", "0.2"), ("16%", "17%"), ("—", "+0.50")]);
+        assert_eq!(fill(dir.path(), update).unwrap(), []);
+        assert!(
+            changes[0].to_string().contains("report.md:") && changes[0].to_string().contains("[0.1] → [0.2]")
+        );
+    }
+
+    #[test]
+    fn a_dry_run_writes_nothing_and_pending_links_stay_empty() {
+        let dir = workspace("", "[](derive:demo.base)");
+        let before = fs_err::read(dir.path().join(REPORT)).unwrap();
+        let dry = Options { dry_run: true, ..Options::default() };
+        assert_eq!(texts(&fill(dir.path(), dry).unwrap()), [("", "0.17")]);
+        assert_eq!(fs_err::read(dir.path().join(REPORT)).unwrap(), before);
+        fs_err::remove_dir_all(dir.path().join("data/demo/episodes")).unwrap();
+        assert_eq!(fill(dir.path(), Options::default()).unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_filled_passes_the_check() {
+        let dir = workspace("", LINKS);
+        fill(dir.path(), Options { update: true, dry_run: false }).unwrap();
+        let outcome = crate::claims::check::workspace(dir.path()).unwrap();
+        let rules: BTreeSet<&str> = outcome.findings.iter().map(|f| f.rule).collect();
+        assert_eq!(rules.into_iter().collect::<Vec<_>>(), ["reference"]);
+    }
+}

@@ -1,0 +1,28 @@
+//! The ledger: what reports and claims state, the derivations behind every number in them, and
+//! the check that what is printed is what the rows give. Knows nothing of HTML.
+
+pub mod book;
+pub mod check;
+mod code;
+pub mod data;
+pub mod day;
+pub mod declare;
+pub mod derivation;
+mod evaluate;
+pub mod fill;
+pub mod front_matter;
+pub mod ledger;
+pub mod links;
+mod lookup;
+pub mod number;
+pub mod report;
+mod select;
+#[cfg(test)]
+mod testing;
+pub mod texts;
+pub mod toml_text;
+pub mod unbound;
+pub mod value;
+
+pub use book::{Book, Resolved};
+pub use texts::Texts;

@@ -1,0 +1,206 @@
+//! The rows that a derivation is about: filter, arms and null policy applied to a table, and
+//! the same rows told apart by the `by` column.
+
+use super::data::Table;
+use super::declare::column;
+use super::derivation::{Derivation, Nulls};
+use super::value::{Source, Warning};
+use crate::episode::row::Cell;
+use crate::error::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One row that passed, with the value that its estimator reads.
+#[derive(Debug, Clone)]
+pub struct Chosen<'a> {
+    /// The whole row.
+    pub row: &'a [Cell],
+    /// The value of the column that is read, nulls counted as the derivation says; null where no
+    /// column is read.
+    pub of: Cell,
+}
+
+/// The rows of one derivation.
+#[derive(Debug)]
+pub struct Selection<'a> {
+    /// Rows in file order.
+    pub rows: Vec<Chosen<'a>>,
+    /// Row label → positions in `rows`, for `by`; rows whose label is null are in the total only.
+    pub groups: BTreeMap<String, Vec<usize>>,
+    /// What was read.
+    pub sources: Vec<Source>,
+    /// Arms that occur in the data set.
+    pub arms_found: BTreeSet<String>,
+    /// What the reader must know.
+    pub warnings: Vec<Warning>,
+}
+
+/// Chooses rows. A null in the column that is read is an error unless the derivation says how
+/// nulls count; it names file and row.
+pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection<'a>> {
+    let at = |name: &str| table.position(name);
+    let arm = at("arm");
+    let of = column(derivation).and_then(at);
+    let by = derivation.by.as_deref().and_then(at);
+    let filter: Vec<(usize, &[Cell])> =
+        derivation.filter.iter().filter_map(|(name, accepts)| Some((at(name)?, accepts.values()))).collect();
+    let mut out = Selection {
+        rows: Vec::new(),
+        groups: BTreeMap::new(),
+        sources: Vec::new(),
+        arms_found: BTreeSet::new(),
+        warnings: Vec::new(),
+    };
+    let mut omitted = 0usize;
+    for file in &table.files {
+        let mut used = 0;
+        for (index, row) in file.rows.iter().enumerate() {
+            let cell = |position: usize| row.get(position).unwrap_or(&Cell::Null);
+            if let Some(Cell::Text(name)) = arm.map(cell) {
+                if !out.arms_found.contains(name) {
+                    out.arms_found.insert(name.clone());
+                }
+                if !derivation.arms.is_empty() && !derivation.arms.contains(name) {
+                    continue;
+                }
+            }
+            if !filter.iter().all(|(position, wanted)| wanted.iter().any(|w| same(cell(*position), w))) {
+                continue;
+            }
+            used += 1;
+            let mut value = of.map_or(Cell::Null, |position| cell(position).clone());
+            if of.is_some() && value.is_null() {
+                match derivation.nulls {
+                    None => return Err(null(derivation, &file.path, index)),
+                    Some(Nulls::Zero) => value = Cell::Int(0),
+                    Some(Nulls::Omit) => {
+                        omitted += 1;
+                        continue;
+                    }
+                }
+            }
+            if let Some(label) = by.map(cell).filter(|label| !label.is_null()) {
+                out.groups.entry(label.to_string()).or_default().push(out.rows.len());
+            }
+            out.rows.push(Chosen { row, of: value });
+        }
+        out.sources.push(Source {
+            path: file.path.clone(),
+            sha256: file.sha256.clone(),
+            rows_used: used,
+            rows_total: file.rows.len(),
+        });
+    }
+    if !out.rows.is_empty() {
+        out.sources.retain(|source| source.rows_used > 0);
+    }
+    if omitted > 0 {
+        let text = format!(
+            "{omitted} of {} rows have no `{}` and are left out",
+            omitted + out.rows.len(),
+            column(derivation).unwrap_or_default()
+        );
+        out.warnings.push(Warning { code: "missing_rows".into(), text });
+    }
+    out.warnings.extend(mixed_events(table, derivation, &out.rows));
+    Ok(out)
+}
+
+fn null(derivation: &Derivation, path: &str, index: usize) -> Error {
+    Error::invalid(format!(
+        "`{}` is null, and nothing says how nulls count",
+        column(derivation).unwrap_or_default()
+    ))
+    .at(format!("{path}: row {}", index + 1))
+    .hint("add `nulls = \"omit\"` to leave such rows out and count them, or `nulls = \"zero\"`")
+}
+
+/// Rows of evaluation, calibration and null events stand in one data set; mixing them is rarely meant.
+fn mixed_events(table: &Table, derivation: &Derivation, rows: &[Chosen<'_>]) -> Option<Warning> {
+    let named = ["event", "seed"]
+        .iter()
+        .any(|column| derivation.filter.contains_key(*column) || derivation.by.as_deref() == Some(*column));
+    let position = table.position("event").filter(|_| !named && derivation.arms.len() < 2)?;
+    let events: BTreeSet<String> = rows
+        .iter()
+        .filter_map(|chosen| chosen.row.get(position))
+        .filter(|event| !event.is_null())
+        .map(Cell::to_string)
+        .collect();
+    (events.len() > 1).then(|| Warning {
+        code: "mixed_events".into(),
+        text: format!(
+            "rows of several kinds of event are mixed ({}): choose with `where = {{ event = … }}`",
+            events.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+    })
+}
+
+/// Whether a row's value is the wanted one: numbers by value, the rest by kind and value. A
+/// missing value equals nothing.
+pub fn same(have: &Cell, want: &Cell) -> bool {
+    match (have, want) {
+        (Cell::Real(_), Cell::Int(_) | Cell::Real(_)) => have.number() == want.number(),
+        (Cell::Null, _) => false,
+        _ => have == want,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::testing;
+
+    fn choose(
+        rows: &[crate::episode::row::EpisodeRow],
+        text: &str,
+    ) -> Result<(usize, Vec<String>, Vec<String>, Vec<(usize, usize)>)> {
+        let table = testing::table(rows);
+        let selection = select(&table, &toml::from_str(&format!("data = \"episodes\"\n{text}")).unwrap())?;
+        Ok((
+            selection.rows.len(),
+            selection.groups.keys().cloned().collect(),
+            selection.warnings.iter().map(|w| w.code.clone()).collect(),
+            selection.sources.iter().map(|s| (s.rows_used, s.rows_total)).collect(),
+        ))
+    }
+
+    fn rows() -> Vec<crate::episode::row::EpisodeRow> {
+        let mut rows = vec![
+            testing::episode("base", "f/1", 1, 0, Some(0.0)),
+            testing::episode("base", "g/1", 2, 0, None),
+            testing::episode("treatment", "f/1", 1, 0, Some(1.0)),
+        ];
+        rows[1].event = Some("null".into());
+        rows[0].event = Some("evaluate".into());
+        rows
+    }
+
+    #[test]
+    fn filters_arms_and_labels_choose() {
+        let count = |text: &str| choose(&rows(), &format!("estimator = \"count\"\n{text}")).unwrap();
+        assert_eq!(count("").0, 3);
+        assert_eq!(count("arms = [\"base\"]").0, 2);
+        assert_eq!(count("where = { family = \"f\", seed = [1, 3] }").0, 2);
+        assert_eq!(count("where = { reward = 1 }").0, 1);
+        assert_eq!(count("by = \"family\"").1, ["f", "g"]);
+        assert_eq!(count("by = \"event\"").1, ["evaluate", "null"]);
+        assert_eq!(count("arms = [\"base\"]").2, ["mixed_events"]);
+        assert!(count("where = { seed = 1 }").2.is_empty());
+        assert_eq!(count("where = { seed = 1 }").3, [(2, 3)]);
+    }
+
+    #[test]
+    fn nulls_are_an_error_unless_the_derivation_says_how_they_count() {
+        let sum = |text: &str| {
+            choose(
+                &rows(),
+                &format!("estimator = \"sum\"\nof = \"reward\"\nwhere = {{ seed = [1, 2] }}\n{text}"),
+            )
+        };
+        let e = sum("").unwrap_err().to_string();
+        assert!(e.contains("row 2") && e.contains("nulls = \"omit\""), "{e}");
+        let (n, _, warnings, sources) = sum("nulls = \"omit\"").unwrap();
+        assert_eq!((n, warnings, sources), (2, vec!["missing_rows".to_string()], vec![(3, 3)]));
+        assert_eq!(sum("nulls = \"zero\"").unwrap().0, 3);
+    }
+}

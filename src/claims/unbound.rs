@@ -1,0 +1,261 @@
+//! Numbers in prose that no link binds to a derivation. Dates, years, versions, ids, labels
+//! ("seed 52004", "table 2"), list markers, link targets and code need no binding.
+
+use super::code;
+use super::links;
+use std::ops::Range;
+
+/// A number that stands in prose by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unbound {
+    /// Bytes of the text.
+    pub range: Range<usize>,
+    /// The number as written.
+    pub text: String,
+}
+
+/// Words after which a number is a name, not a quantity.
+const LABELS: &[&str] = &[
+    "appendix", "chapter", "claim", "claims", "column", "figure", "figures", "fig", "issue", "item", "level",
+    "levels", "line", "page", "part", "phase", "phases", "question", "round", "rounds", "row", "section",
+    "sections", "seed", "seeds", "stage", "stages", "step", "table", "tables", "version", "versions",
+];
+/// Words that carry a label on to the next number: "seeds 52004 and 52005".
+const CONNECTORS: &[&str] = &["and", "or", "to", "through"];
+const MONTHS: &[&str] = &[
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "sept",
+    "oct",
+    "nov",
+    "dec",
+];
+/// What makes a number of `3x` or `26-point`, while `4B` and `C0001` are names.
+const GLUED: &[&str] = &[
+    "x",
+    "ms",
+    "s",
+    "min",
+    "h",
+    "pp",
+    "pt",
+    "pts",
+    "point",
+    "points",
+    "percent",
+    "percentage",
+    "fold",
+    "times",
+];
+
+/// Every unbound number of a Markdown text, in order.
+pub fn find(text: &str) -> Vec<Unbound> {
+    let prose = without_targets(&links::scan(text).prose);
+    let mut out = Vec::new();
+    for line in code::lines(&prose) {
+        numbers(&prose[line.clone()], line.start, &mut out);
+    }
+    out
+}
+
+/// Blanks out link targets, link definitions, bare addresses and character references.
+fn without_targets(prose: &str) -> String {
+    let mut blanked = links::Blanked::new(prose);
+    let until = |from: usize, stop: &[char]| prose[from..].find(stop).map_or(prose.len(), |n| from + n);
+    for (start, mark) in prose.match_indices("](") {
+        blanked.blank(start + mark.len()..until(start, &[')', '\n']));
+    }
+    for (start, _) in prose.match_indices("]: ") {
+        blanked.blank(start + 2..until(start, &['\n']));
+    }
+    for scheme in ["https://", "http://"] {
+        for (start, _) in prose.match_indices(scheme) {
+            blanked.blank(start..until(start, &[' ', '\n', ')', '>']));
+        }
+    }
+    for (start, _) in prose.match_indices("&#") {
+        let end = until(start, &[';', ' ', '\n']);
+        blanked.blank(start..end);
+    }
+    blanked.text()
+}
+
+fn numbers(line: &str, offset: usize, out: &mut Vec<Unbound>) {
+    let tokens = tokens(line);
+    let month = |i: Option<usize>| {
+        let word = i.and_then(|i| tokens.get(i)).map_or("", |t| &line[t.clone()]);
+        word.starts_with(char::is_uppercase) && MONTHS.contains(&word.to_lowercase().as_str())
+    };
+    let mut labelled = false;
+    for (i, token) in tokens.iter().enumerate() {
+        let text = &line[token.clone()];
+        let dated = month(i.checked_sub(1)) || month(Some(i + 1));
+        if !text.chars().any(char::is_numeric) {
+            let lower = text.to_lowercase();
+            labelled = LABELS.contains(&lower.as_str()) || (labelled && CONNECTORS.contains(&lower.as_str()));
+            continue;
+        }
+        let name = labelled && whole(text).is_some();
+        let free = name || is_free(text) || (dated && is_day(text)) || is_marker(line, token.clone());
+        if !free {
+            out.push(Unbound { range: offset + token.start..offset + token.end, text: text.to_string() });
+        }
+        labelled = name;
+    }
+}
+
+/// Runs of characters that may belong to one number or word, outer punctuation cut off.
+fn tokens(line: &str) -> Vec<Range<usize>> {
+    let inside = |c: char| c.is_alphanumeric() || "+-\u{2212}–%×#^@.,:/$_".contains(c);
+    let mut out = Vec::new();
+    let mut start = None;
+    for (i, c) in line.char_indices().chain(std::iter::once((line.len(), ' '))) {
+        match (inside(c), start) {
+            (true, None) => start = Some(i),
+            (false, Some(from)) => {
+                let run = &line[from..i];
+                let left = run.trim_start_matches([',', ':', '/', '_', '–']);
+                let both = left.trim_end_matches(['.', ',', ':', '/', '_', '–', '-']);
+                let from = i - left.len();
+                if !both.is_empty() {
+                    out.push(from..from + both.len());
+                }
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// The digits of a whole number without sign or separators.
+fn whole(text: &str) -> Option<&str> {
+    (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())).then_some(text)
+}
+
+/// Whether a token with a digit is a name, a date or a version by its own looks.
+fn is_free(text: &str) -> bool {
+    if text.starts_with(['#', '^', '@']) {
+        return true;
+    }
+    if text.chars().any(char::is_alphabetic) {
+        return !is_glued(text);
+    }
+    let groups = |by: char| text.split(by).map(whole).collect::<Option<Vec<&str>>>();
+    let lengths = |by: char| groups(by).map(|g| g.iter().map(|d| d.len()).collect::<Vec<_>>());
+    let date = matches!(lengths('-').as_deref(), Some([4, 2] | [4, 2, 2]));
+    let clock = matches!(lengths(':').as_deref(), Some([1 | 2, 2] | [1 | 2, 2, 2]));
+    let version = groups('.').is_some_and(|g| g.len() > 2);
+    date || clock || version || text.split(['–', '-']).all(is_year)
+}
+
+fn is_year(text: &str) -> bool {
+    whole(text)
+        .filter(|d| d.len() == 4)
+        .and_then(|d| d.parse().ok())
+        .is_some_and(|y: u32| (1990..2040).contains(&y))
+}
+
+fn is_day(text: &str) -> bool {
+    text.split(['–', '-'])
+        .all(|d| whole(d).and_then(|d| d.parse().ok()).is_some_and(|d: u32| (1..=31).contains(&d)))
+}
+
+/// `3x`, `12ms`, `26-point`: a number with its unit, not a name.
+fn is_glued(text: &str) -> bool {
+    let text = text.trim_start_matches(['+', '-', '\u{2212}']);
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')).unwrap_or(text.len());
+    let unit = text[end..].trim_start_matches(['-', '%']);
+    end > 0 && GLUED.contains(&unit.to_lowercase().as_str())
+}
+
+/// A list marker at the start of a line, or the number of a heading.
+fn is_marker(line: &str, token: Range<usize>) -> bool {
+    let before = line[..token.start].trim_matches([' ', '\t', '>']);
+    let heading = !before.is_empty() && before.bytes().all(|b| b == b'#');
+    let number =
+        line[token.clone()].split('.').all(|d| whole(d).is_some_and(|d| d.len() < 3 && !d.starts_with('0')));
+    let after = &line[token.end..];
+    let item = before.is_empty() && (after.starts_with(". ") || after.starts_with(") "));
+    number && (item || (heading && after.trim_start_matches(['.', ')']).starts_with(' ')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(text: &str, expected: &[&str]) {
+        let found = find(text);
+        let texts: Vec<&str> = found.iter().map(|u| u.text.as_str()).collect();
+        assert_eq!(texts, expected, "{text}");
+        found.iter().for_each(|u| assert_eq!(&text[u.range.clone()], u.text));
+    }
+
+    #[test]
+    fn quantities_are_found() {
+        check("rose from 0.05 to 0.31 (+0.26), p < 0.001.", &["0.05", "0.31", "+0.26", "0.001"]);
+        check(
+            "14% → 36–45%, \u{2212}3 points, ×2, 1,234 rows",
+            &["14%", "36–45%", "\u{2212}3", "×2", "1,234"],
+        );
+        check("8 of 11; 8/11; k=3; **98**", &["8", "11", "8/11", "3", "98"]);
+        check("[8](derive:a.b) of 11 and [see 7](https://x.org/9)", &["11", "7"]);
+        check("a 3x gain, a 26-point gain, 12ms, ½ of it", &["3x", "26-point", "12ms", "½"]);
+        check("25 tasks\n| a | 7 |", &["25", "7"]);
+    }
+
+    #[test]
+    fn names_dates_and_markers_are_free() {
+        for text in [
+            "C0001, L1, SmolLM2-135M, 4B, v2, utf8, 1st, 3a5f9c, x86_64",
+            "on 2026-12-01, July 10, 9–10 July, in July 2026, 2024–2026, at 12:30",
+            "toolz 0.11.1, version 2, seeds 52004 and 52005, round 3, level 1, Table 2, issue #12",
+            "1. first\n2) second\n> 3. third\n## 2. Method\n### 2.1 Setup",
+            "see [page](https://x.org/2/3), https://y.org/4, [^1] and `5`\n```\n6\n```\n[x]: http://z/7\n&#8212;",
+            "[0.05](derive:a.b)",
+        ] {
+            check(text, &[]);
+        }
+    }
+
+    #[test]
+    fn a_label_reaches_no_further_than_its_list() {
+        check("seed 52004 gave 3", &["3"]);
+        check("seeds 1 and 2, then 7 tasks", &["7"]);
+        check("table 2.5", &["2.5"]);
+        check("## 0.31 is the result\n5 of them, 3 may fail", &["0.31", "5", "3"]);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC{0,60}") {
+            find(&text);
+        }
+
+        #[test]
+        fn a_planted_decimal_is_found(before in "[a-z ,]{0,30}", a in 0u32..1000, b in 0u32..1000, after in "[a-z ,]{0,30}") {
+            let text = format!("{before} {a}.{b:03} {after}");
+            let number = format!("{a}.{b:03}");
+            prop_assert!(find(&text).iter().any(|u| u.text == number), "{}", text);
+        }
+    }
+}

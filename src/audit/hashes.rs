@@ -1,0 +1,272 @@
+//! The first thing the audit looks at: every file against `hashes.json`, every row against the
+//! chain of row hashes, every receipt against its own hash and the files it is bound to. The
+//! canonical form of a row is written out here a second time.
+
+use super::Finding;
+use super::sheet::{Sheet, files_under};
+use crate::episode::row::Cell;
+use crate::error::Result;
+use crate::hash::sha256_file;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+/// Folders in which every file must be listed.
+const LISTED_FOLDERS: [&str; 4] = ["episodes", "calls", "harvest", "training"];
+/// Broken rows reported a file.
+const SHOWN: usize = 5;
+
+/// What `hashes.json` says of one file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Listed {
+    sha256: String,
+    rows: Option<u64>,
+    last_row_sha256: Option<String>,
+}
+
+/// Path relative to the experiment's folder → what is listed.
+pub type Listing = BTreeMap<String, Listed>;
+
+/// Compares the files of an experiment with its `hashes.json`. Returns the listing, the number
+/// of files compared, and what does not hold.
+pub fn check_files(workspace: &Path, slug: &str) -> Result<(Listing, usize, Vec<Finding>)> {
+    let mut findings = Vec::new();
+    let home = format!("data/{slug}");
+    let ledger = format!("{home}/hashes.json");
+    let present: Vec<String> = LISTED_FOLDERS
+        .iter()
+        .flat_map(|folder| files_under(workspace, &format!("{home}/{folder}")))
+        .collect();
+    let listing = match read_listing(&workspace.join(&ledger)) {
+        Ok(Some(listing)) => listing,
+        Ok(None) if present.is_empty() => return Ok((Listing::new(), 0, findings)),
+        Ok(None) => {
+            let detail = format!("{} data files and no hashes to hold them against", present.len());
+            findings.push(Finding::new("no_hashes", &ledger, None, detail));
+            return Ok((Listing::new(), 0, findings));
+        }
+        Err(why) => {
+            findings.push(Finding::new("unreadable_file", &ledger, None, why));
+            return Ok((Listing::new(), 0, findings));
+        }
+    };
+    let mut compared = 0;
+    for (path, listed) in &listing {
+        let file = format!("{home}/{path}");
+        if !inside(path) {
+            findings.push(Finding::new("path_outside", &ledger, None, format!("`{path}` leaves the folder")));
+            continue;
+        }
+        let full = workspace.join(&file);
+        if !full.is_file() {
+            findings.push(Finding::new(
+                "missing_file",
+                &file,
+                None,
+                "is listed in hashes.json and not there".into(),
+            ));
+            continue;
+        }
+        compared += 1;
+        let sha256 = sha256_file(&full)?;
+        if sha256 != listed.sha256 {
+            let detail = format!("SHA-256 is {}…, hashes.json says {}…", head(&sha256), head(&listed.sha256));
+            findings.push(Finding::new("file_hash", &file, None, detail));
+        }
+    }
+    for file in present {
+        let relative = file.strip_prefix(&format!("{home}/")).unwrap_or(&file);
+        if !listing.contains_key(relative) {
+            findings.push(Finding::new("extra_file", &file, None, "is not listed in hashes.json".into()));
+        }
+    }
+    Ok((listing, compared, findings))
+}
+
+fn read_listing(path: &Path) -> Result<Option<Listing>, String> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let value: Value = json(path)?;
+    let entries = value.as_object().ok_or("is not an object")?;
+    let mut listing = Listing::new();
+    for (name, entry) in entries {
+        let sha256 =
+            entry.get("sha256").and_then(Value::as_str).ok_or_else(|| format!("`{name}` has no sha256"))?;
+        listing.insert(
+            name.clone(),
+            Listed {
+                sha256: sha256.into(),
+                rows: entry.get("rows").and_then(Value::as_u64),
+                last_row_sha256: entry.get("last_row_sha256").and_then(Value::as_str).map(String::from),
+            },
+        );
+    }
+    Ok(Some(listing))
+}
+
+/// Follows the chain of row hashes through every file of a sheet. Returns the rows walked and
+/// what does not hold, naming the row where the chain breaks.
+pub fn check_chain(sheet: &Sheet, slug: &str, listing: &Listing) -> (usize, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let mut walked = 0;
+    let mut names: Vec<&str> = sheet.columns.keys().copied().collect();
+    names.sort_unstable();
+    for file in &sheet.files {
+        let mut previous = "0".repeat(64);
+        let mut broken = 0;
+        for (i, row) in file.rows.iter().enumerate() {
+            walked += 1;
+            let follows = sha256(&format!("{previous}\n{}", canonical(sheet, &names, row)));
+            let stored = sheet.text(row, "row_sha256");
+            if follows != stored {
+                broken += 1;
+                if broken <= SHOWN {
+                    let detail = format!(
+                        "row hash is {}…, the row and the one before give {}…",
+                        head(stored),
+                        head(&follows)
+                    );
+                    findings.push(Finding::new("row_chain", &file.path, Some(i + 1), detail));
+                }
+            }
+            // Going on from what is stored shows each edited row once, not all rows after it.
+            previous = stored.into();
+        }
+        if broken > SHOWN {
+            let detail = format!("{} more rows do not follow from the rows before them", broken - SHOWN);
+            findings.push(Finding::new("row_chain", &file.path, None, detail));
+        }
+        let Some(listed) =
+            file.path.strip_prefix(&format!("data/{slug}/")).and_then(|path| listing.get(path))
+        else {
+            continue;
+        };
+        if listed.rows.is_some_and(|rows| rows != file.rows.len() as u64) {
+            let detail =
+                format!("holds {} rows, hashes.json says {}", file.rows.len(), listed.rows.unwrap_or(0));
+            findings.push(Finding::new("row_count", &file.path, None, detail));
+        }
+        if !file.rows.is_empty() && listed.last_row_sha256.as_ref().is_some_and(|last| *last != previous) {
+            let detail = "the last row's hash is not the one in hashes.json".into();
+            findings.push(Finding::new("last_row", &file.path, Some(file.rows.len()), detail));
+        }
+    }
+    (walked, findings)
+}
+
+/// A row as canonical JSON: names in byte order, no white space, without its own hash.
+fn canonical(sheet: &Sheet, names: &[&str], row: &[Cell]) -> String {
+    let mut fields = Vec::with_capacity(names.len());
+    for name in names.iter().filter(|name| **name != "row_sha256") {
+        let value = match sheet.cell(row, name) {
+            Cell::Null => "null".to_string(),
+            Cell::Flag(flag) => flag.to_string(),
+            Cell::Int(whole) => whole.to_string(),
+            Cell::Real(real) => Value::from(*real).to_string(),
+            Cell::Text(text) => Value::from(text.as_str()).to_string(),
+        };
+        fields.push(format!("{}:{value}", Value::from(*name)));
+    }
+    format!("{{{}}}", fields.join(","))
+}
+
+/// Receipts of an experiment: each against its own `sha256`, and the files it names under
+/// `files` against theirs. Returns the number of files compared and what does not hold.
+pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Finding>)> {
+    let mut findings = Vec::new();
+    let mut compared = 0;
+    let kept_elsewhere =
+        fs_err::read_to_string(workspace.join(format!("data/{slug}/artifacts.toml"))).unwrap_or_default();
+    for file in files_under(workspace, &format!("data/{slug}/receipts")) {
+        if !file.ends_with(".json") {
+            continue;
+        }
+        let value = match json(&workspace.join(&file)) {
+            Ok(value) => value,
+            Err(why) => {
+                findings.push(Finding::new("unreadable_file", &file, None, why));
+                continue;
+            }
+        };
+        let receipt = value.get("receipt").unwrap_or(&value);
+        if let (Some(claimed), Some(receipt)) =
+            (value.get("sha256").and_then(Value::as_str), value.get("receipt"))
+        {
+            compared += 1;
+            if sha256(&sorted(receipt)) != claimed {
+                findings.push(Finding::new(
+                    "receipt_edited",
+                    &file,
+                    None,
+                    "does not match its own hash".into(),
+                ));
+            }
+        }
+        for (path, claimed) in receipt.get("files").and_then(Value::as_object).into_iter().flatten() {
+            let Some(claimed) = claimed.as_str().filter(|_| inside(path)) else {
+                findings.push(Finding::new(
+                    "path_outside",
+                    &file,
+                    None,
+                    format!("`{path}` cannot be checked"),
+                ));
+                continue;
+            };
+            let near = workspace.join(format!("data/{slug}/{path}"));
+            let full = if near.is_file() { near } else { workspace.join(path) };
+            if !full.is_file() {
+                if !kept_elsewhere.contains(claimed) {
+                    let detail = format!("names `{path}`, which is neither there nor in artifacts.toml");
+                    findings.push(Finding::new("missing_file", &file, None, detail));
+                }
+                continue;
+            }
+            compared += 1;
+            let actual = sha256_file(&full)?;
+            if actual != claimed {
+                let detail =
+                    format!("`{path}` has SHA-256 {}…, the receipt says {}…", head(&actual), head(claimed));
+                findings.push(Finding::new("receipt_file", &file, None, detail));
+            }
+        }
+    }
+    Ok((compared, findings))
+}
+
+/// A JSON file's value, or what is wrong with it.
+pub fn json(path: &Path) -> Result<Value, String> {
+    let text = fs_err::read_to_string(path).map_err(|e| e.to_string())?;
+    serde_json::from_str(&text).map_err(|e| format!("is not JSON: {e}"))
+}
+
+/// JSON with keys in byte order at every depth.
+fn sorted(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let ordered: BTreeMap<&String, &Value> = map.iter().collect();
+            let fields: Vec<String> = ordered
+                .into_iter()
+                .map(|(k, v)| format!("{}:{}", Value::from(k.as_str()), sorted(v)))
+                .collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        Value::Array(items) => format!("[{}]", items.iter().map(sorted).collect::<Vec<_>>().join(",")),
+        other => other.to_string(),
+    }
+}
+
+fn sha256(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The first digits of a hash, as shown.
+fn head(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
+}
+
+/// Whether a listed path stays inside its folder.
+fn inside(path: &str) -> bool {
+    !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+}

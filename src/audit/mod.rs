@@ -1,0 +1,395 @@
+//! The second road: recomputes every printed number from raw rows by code of its own and says
+//! `match`, `mismatch`, `unverifiable` or `cited`. Hashes first, then structural rules, then
+//! recomputation. Shares row types, the Parquet reader and parsed texts with the rest, nothing else.
+
+mod bootstrap;
+mod distributions;
+mod estimators;
+mod hashes;
+mod lookup;
+mod paired;
+mod printed;
+mod recompute;
+mod render;
+mod rules;
+mod sheet;
+mod signflip;
+pub mod sql;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use crate::claims::derivation::{DataSet, Reference};
+use crate::claims::ledger::Population;
+use crate::claims::report::Lifecycle;
+use crate::claims::texts::Texts;
+use crate::error::Result;
+use estimators::Part;
+use recompute::{Failure, Road};
+use serde::Serialize;
+use serde_json::Value;
+use sheet::Sheet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// What to audit beside the texts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// Values that pages take from cached statistics (charts, tables), by reference
+    /// (`derive:<scope>.<id>…`): each is recomputed and compared to 1e-9.
+    pub book: Option<&'a BTreeMap<String, f64>>,
+}
+
+/// How a printed number fared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// What is printed is not what the rows give.
+    Mismatch,
+    /// The rows do not let the audit compute it.
+    Unverifiable,
+    /// A fact from elsewhere, printed as it is recorded.
+    Cited,
+    /// The rows give what is printed.
+    Match,
+}
+
+impl Verdict {
+    /// The word shown in tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Mismatch => "mismatch",
+            Verdict::Unverifiable => "unverifiable",
+            Verdict::Cited => "cited",
+            Verdict::Match => "match",
+        }
+    }
+}
+
+/// One printed number.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Entry {
+    /// `file:line`, or `statistics` for a value of the book.
+    pub place: String,
+    /// The address, `derive:…`.
+    pub reference: String,
+    /// What is printed.
+    pub printed: String,
+    /// What the rows give; null when undefined or not computed.
+    pub recomputed: Option<f64>,
+    /// How it fared.
+    pub verdict: Verdict,
+    /// Why, unless it is a plain match.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// A rule that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The rule's name, such as `file_hash`.
+    pub rule: &'static str,
+    /// The file, relative to the workspace.
+    pub file: String,
+    /// The row in the file, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub row: Option<usize>,
+    /// What is wrong.
+    pub detail: String,
+}
+
+impl Finding {
+    fn new(rule: &'static str, file: &str, row: Option<usize>, detail: String) -> Self {
+        Finding { rule, file: file.into(), row, detail }
+    }
+}
+
+/// Counts of an audit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Numbers that match.
+    pub matches: usize,
+    /// Numbers that do not.
+    pub mismatches: usize,
+    /// Numbers that could not be computed.
+    pub unverifiable: usize,
+    /// Cited facts.
+    pub cited: usize,
+    /// Rules that do not hold.
+    pub findings: usize,
+}
+
+/// What an audit found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AuditReport {
+    /// Every printed number, in the order of the texts, then of the book.
+    pub verdicts: Vec<Entry>,
+    /// Every rule that does not hold, hashes first.
+    pub findings: Vec<Finding>,
+    /// Files compared with a recorded hash.
+    pub files_checked: usize,
+    /// Rows whose chained hash was recomputed.
+    pub rows_checked: usize,
+    /// Counts.
+    pub summary: Summary,
+}
+
+impl AuditReport {
+    /// Whether nothing mismatches and every rule holds.
+    pub fn passed(&self) -> bool {
+        self.summary.mismatches == 0 && self.findings.is_empty()
+    }
+
+    /// The worst verdict on any number printed under a reference such as `derive:demo.delta`.
+    pub fn verdict_of(&self, reference: &str) -> Option<Verdict> {
+        self.verdicts.iter().filter(|entry| entry.reference == reference).map(|entry| entry.verdict).min()
+    }
+
+    /// A table for a terminal of `width` columns: mismatches first, then findings, then one line of counts.
+    pub fn render(&self, width: usize) -> String {
+        render::render(self, width)
+    }
+}
+
+/// Data sets that are kept as rows.
+const ROW_SETS: [DataSet; 4] = [DataSet::Episodes, DataSet::Calls, DataSet::Harvest, DataSet::Training];
+
+/// Audits a workspace: files and row chains against their hashes, structural rules, then every
+/// number that a text prints (and every value of `options.book`) against the raw rows.
+///
+/// What does not hold is in the report. Errors are for a workspace whose texts cannot be parsed
+/// or whose files cannot be opened.
+pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
+    let texts = Texts::load(workspace)?;
+    let mut findings = Vec::new();
+    let (mut files_checked, mut rows_checked) = (0, 0);
+    let mut sheets: BTreeMap<(String, DataSet), Sheet> = BTreeMap::new();
+    let slugs = experiments(workspace, &texts);
+    for slug in &slugs {
+        let (listing, compared, wrong) = hashes::check_files(workspace, slug)?;
+        findings.extend(wrong);
+        let (receipts, wrong) = hashes::check_receipts(workspace, slug)?;
+        findings.extend(wrong);
+        files_checked += compared + receipts;
+        for data in ROW_SETS {
+            let (sheet, wrong) = sheet::load(workspace, slug, data)?;
+            findings.extend(wrong);
+            let (walked, wrong) = hashes::check_chain(&sheet, slug, &listing);
+            findings.extend(wrong);
+            rows_checked += walked;
+            sheets.insert((slug.clone(), data), sheet);
+        }
+    }
+    findings.extend(structure(workspace, &texts, &slugs, &sheets));
+    let mut road = Road::new(workspace, &texts, &sheets);
+    findings.extend(claims(&texts, &road, &sheets));
+    let mut verdicts = Vec::new();
+    for link in texts.documents().flat_map(|document| document.links()) {
+        let place = format!("{}:{}", link.file, link.line);
+        verdicts.push(match &link.reference {
+            Ok(reference) => judge(&mut road, place, reference, &link.printed),
+            Err(why) => Entry {
+                place,
+                reference: String::new(),
+                printed: link.printed.clone(),
+                recomputed: None,
+                verdict: Verdict::Mismatch,
+                reason: Some(why.clone()),
+            },
+        });
+    }
+    for (text, value) in options.book.into_iter().flatten() {
+        verdicts.push(judge_value(&mut road, text, *value));
+    }
+    let count = |verdict: Verdict| verdicts.iter().filter(|entry| entry.verdict == verdict).count();
+    let summary = Summary {
+        matches: count(Verdict::Match),
+        mismatches: count(Verdict::Mismatch),
+        unverifiable: count(Verdict::Unverifiable),
+        cited: count(Verdict::Cited),
+        findings: findings.len(),
+    };
+    Ok(AuditReport { verdicts, findings, files_checked, rows_checked, summary })
+}
+
+/// Every folder under `data/`, and every experiment that has a report.
+fn experiments(workspace: &Path, texts: &Texts) -> BTreeSet<String> {
+    let folders = walkdir::WalkDir::new(workspace.join("data")).min_depth(1).max_depth(1);
+    let names = folders.into_iter().filter_map(|entry| entry.ok()).filter(|entry| entry.file_type().is_dir());
+    let names = names.filter_map(|entry| entry.file_name().to_str().map(String::from));
+    names.filter(|name| !name.starts_with('.')).chain(texts.experiments.keys().cloned()).collect()
+}
+
+fn structure(
+    workspace: &Path,
+    texts: &Texts,
+    slugs: &BTreeSet<String>,
+    sheets: &BTreeMap<(String, DataSet), Sheet>,
+) -> Vec<Finding> {
+    let none = Sheet::default();
+    let sheet = |slug: &str, data| sheets.get(&(slug.to_string(), data)).unwrap_or(&none);
+    let mut findings = Vec::new();
+    let mut plans: BTreeMap<&str, Value> = BTreeMap::new();
+    for slug in slugs {
+        let path = format!("data/{slug}/experiment.toml");
+        let plan = match lookup::toml_file(workspace, &path) {
+            Ok(plan) => plan,
+            Err(_) if !workspace.join(&path).exists() => Value::Null,
+            Err(why) => {
+                findings.push(Finding::new("unreadable_file", &path, None, why));
+                Value::Null
+            }
+        };
+        plans.insert(slug, plan);
+    }
+    let experiments: Vec<rules::Experiment> = plans
+        .iter()
+        .map(|(slug, plan)| rules::Experiment {
+            slug,
+            plan,
+            complete: texts.experiments.get(*slug).is_some_and(|text| {
+                text.report.front.lifecycle == Lifecycle::Finished && !text.report.front.starved
+            }),
+            episodes: sheet(slug, DataSet::Episodes),
+            calls: sheet(slug, DataSet::Calls),
+            harvest: sheet(slug, DataSet::Harvest),
+            training: sheet(slug, DataSet::Training),
+        })
+        .collect();
+    findings.extend(experiments.iter().flat_map(rules::check));
+    let ledger = fs_err::read_to_string(workspace.join("data/seeds.jsonl")).unwrap_or_default();
+    findings.extend(rules::seeds_spent_twice(&experiments, &ledger));
+    findings
+}
+
+/// Rules about claims: each cites something, its evidence is declared, and a claim about
+/// training rests on more than one training seed.
+fn claims(texts: &Texts, road: &Road, sheets: &BTreeMap<(String, DataSet), Sheet>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for claim in &texts.claims {
+        let file = &claim.document.path;
+        let cited: Vec<Reference> = claim
+            .document
+            .links()
+            .into_iter()
+            .filter_map(|link| link.reference.ok())
+            .chain(claim.evidence().cloned())
+            .collect();
+        if cited.is_empty() {
+            findings.push(Finding::new(
+                "claim_cites_nothing",
+                file,
+                None,
+                format!("claim `{}` cites no derivation", claim.id),
+            ));
+        }
+        for reference in claim.evidence().filter(|reference| road.declaration(reference).is_none()) {
+            findings.push(Finding::new(
+                "evidence_not_declared",
+                file,
+                None,
+                format!("nothing declares `{reference}`"),
+            ));
+        }
+        if claim.population == Population::TasksXTrainSeeds {
+            let read = cited.iter().filter_map(|reference| Some(road.declaration(reference)?.1.to_string()));
+            let seeds = read
+                .filter_map(|slug| sheets.get(&(slug, DataSet::Episodes)))
+                .map(rules::train_seeds)
+                .max()
+                .unwrap_or(0);
+            if seeds < 2 {
+                let detail = format!(
+                    "claim `{}` speaks of training, and its rows carry {seeds} training seed(s)",
+                    claim.id
+                );
+                findings.push(Finding::new("training_claim_on_one_seed", file, None, detail));
+            }
+        }
+    }
+    findings
+}
+
+fn judge(road: &mut Road, place: String, reference: &Reference, text: &str) -> Entry {
+    let (verdict, recomputed, reason) = match (road.part(reference), printed::parse(text)) {
+        (Err(Failure::Wrong(why)), _) => (Verdict::Mismatch, None, Some(why)),
+        (Err(Failure::Unverifiable(why)), _) => (Verdict::Unverifiable, None, Some(why)),
+        (Ok(part), Err(why)) => (Verdict::Mismatch, part.get(), Some(why)),
+        (Ok(part), Ok(printed)) => {
+            let (verdict, reason) =
+                compare(&part, |value| printed::agrees(&printed, value), printed::reach(&printed));
+            (verdict, part.get(), reason)
+        }
+    };
+    Entry {
+        place,
+        reference: reference.to_string(),
+        printed: text.to_string(),
+        recomputed,
+        verdict: cited(road, reference, verdict),
+        reason,
+    }
+}
+
+/// A fact from elsewhere is cited, never matched.
+fn cited(road: &Road, reference: &Reference, verdict: Verdict) -> Verdict {
+    let declared = road.declaration(reference);
+    match verdict {
+        Verdict::Match if declared.is_some_and(|(derivation, _)| derivation.data == DataSet::Facts) => {
+            Verdict::Cited
+        }
+        other => other,
+    }
+}
+
+/// A value of the book against the rows.
+fn judge_value(road: &mut Road, text: &str, value: f64) -> Entry {
+    let address = text.strip_prefix("derive:").unwrap_or(text);
+    let reference = Reference::parse(address);
+    let part = match &reference {
+        Ok(reference) => road.part(reference),
+        Err(error) => Err(Failure::Wrong(error.to_string())),
+    };
+    let (verdict, recomputed, reason) = match part {
+        Err(Failure::Wrong(why)) => (Verdict::Mismatch, None, Some(why)),
+        Err(Failure::Unverifiable(why)) => (Verdict::Unverifiable, None, Some(why)),
+        Ok(part) => {
+            let near =
+                |own: Option<f64>| own.is_some_and(|own| (own - value).abs() <= 1e-9 * own.abs().max(1.0));
+            let (verdict, reason) = compare(&part, near, Some((value, value)));
+            (verdict, part.get(), reason)
+        }
+    };
+    Entry {
+        place: "statistics".into(),
+        reference: format!("derive:{address}"),
+        printed: value.to_string(),
+        recomputed,
+        verdict: reference.map_or(verdict, |reference| cited(road, &reference, verdict)),
+        reason,
+    }
+}
+
+/// Holds a recomputed part against what is printed. `reach` is the range of values that print so.
+fn compare(
+    part: &Part,
+    agrees: impl Fn(Option<f64>) -> bool,
+    reach: Option<(f64, f64)>,
+) -> (Verdict, Option<String>) {
+    match part {
+        Part::Undefined(why) if agrees(None) => (Verdict::Match, Some(format!("undefined: {why}"))),
+        Part::Undefined(why) => (Verdict::Mismatch, Some(format!("there is no such number: {why}"))),
+        Part::Number(value) if agrees(Some(*value)) => (Verdict::Match, None),
+        Part::Number(_) => (Verdict::Mismatch, None),
+        Part::Within { low, high, .. } => {
+            let inside = reach.is_some_and(|(from, to)| from <= *high && *low <= to);
+            let bound =
+                format!("Monte-Carlo error: {} to {}", printed::show(*low, 6), printed::show(*high, 6));
+            if inside {
+                (Verdict::Match, Some(format!("within {bound}")))
+            } else {
+                (Verdict::Mismatch, Some(format!("outside {bound}")))
+            }
+        }
+    }
+}

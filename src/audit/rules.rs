@@ -1,0 +1,339 @@
+//! Structural rules over raw rows that no recomputation can see: rows that stand twice or in
+//! the wrong file, missing pairs, adapters without effect, held-out tasks in the harvest, and
+//! seeds spent twice.
+
+use super::Finding;
+use super::sheet::Sheet;
+use crate::episode::row::Cell;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What the rules look at, for one experiment.
+pub struct Experiment<'a> {
+    /// Its folder name under `data/`.
+    pub slug: &'a str,
+    /// `experiment.toml` as values; `Null` where there is none.
+    pub plan: &'a Value,
+    /// Whether every planned arm should have rows: the report says finished, and not starved.
+    pub complete: bool,
+    /// Episode rows.
+    pub episodes: &'a Sheet,
+    /// Call rows.
+    pub calls: &'a Sheet,
+    /// Harvest rows.
+    pub harvest: &'a Sheet,
+    /// Training rows.
+    pub training: &'a Sheet,
+}
+
+/// Gathers rows that break one rule in one file into a single finding.
+struct Gathered<'a> {
+    rule: &'static str,
+    found: BTreeMap<&'a str, (usize, usize, String)>,
+}
+
+impl<'a> Gathered<'a> {
+    fn new(rule: &'static str) -> Self {
+        Gathered { rule, found: BTreeMap::new() }
+    }
+
+    fn add(&mut self, file: &'a str, row: usize, detail: impl FnOnce() -> String) {
+        self.found.entry(file).and_modify(|(_, count, _)| *count += 1).or_insert_with(|| (row, 1, detail()));
+    }
+
+    fn into_findings(self) -> impl Iterator<Item = Finding> {
+        let rule = self.rule;
+        self.found.into_iter().map(move |(file, (row, count, detail))| {
+            let more = if count > 1 {
+                format!(" (and {} more rows of this file)", count - 1)
+            } else {
+                String::new()
+            };
+            Finding::new(rule, file, Some(row), format!("{detail}{more}"))
+        })
+    }
+}
+
+/// All rules that need one experiment only.
+pub fn check(experiment: &Experiment) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for sheet in [experiment.episodes, experiment.calls, experiment.harvest, experiment.training] {
+        findings.extend(file_names(sheet, experiment.slug));
+    }
+    findings.extend(duplicates(experiment.episodes, &["arm", "task_id", "seed", "train_seed", "rollout"]));
+    findings.extend(duplicates(experiment.calls, &["arm", "task_id", "seed", "rollout", "turn"]));
+    findings.extend(duplicates(experiment.harvest, &["task_id", "seed", "rollout"]));
+    findings.extend(duplicates(experiment.training, &["train_seed", "step"]));
+    findings.extend(rewards(experiment.episodes));
+    findings.extend(rewards(experiment.harvest));
+    findings.extend(missing_pairs(experiment));
+    findings.extend(idle_adapters(experiment));
+    findings.extend(held_out_in_harvest(experiment));
+    findings.extend(unplanned_seeds(experiment));
+    findings
+}
+
+/// Arm, seed and experiment of a row against the file it stands in:
+/// `data/<slug>/episodes/<arm>/<seed>.parquet`, `data/<slug>/harvest/<seed>.parquet`.
+fn file_names(sheet: &Sheet, slug: &str) -> Vec<Finding> {
+    let mut wrong_experiment = Gathered::new("experiment_differs_from_folder");
+    let mut wrong_arm = Gathered::new("arm_differs_from_file");
+    let mut wrong_seed = Gathered::new("seed_differs_from_file");
+    let seed_column = if sheet.columns.contains_key("seed") { "seed" } else { "train_seed" };
+    for (file, number, row) in sheet.rows() {
+        let parts: Vec<&str> = file.split('/').collect();
+        let stem = parts.last().and_then(|name| name.strip_suffix(".parquet")).unwrap_or("");
+        let folder = parts.len().checked_sub(2).and_then(|at| parts.get(at)).copied().unwrap_or("");
+        let named = sheet.text(row, "experiment");
+        if named != slug {
+            wrong_experiment.add(file, number, || format!("the row is of experiment `{named}`"));
+        }
+        if sheet.columns.contains_key("arm") && sheet.text(row, "arm") != folder {
+            wrong_arm.add(file, number, || format!("the row is of arm `{}`", sheet.text(row, "arm")));
+        }
+        let seed = sheet.whole(row, seed_column).map(|seed| seed.to_string()).unwrap_or_default();
+        if seed != stem {
+            wrong_seed.add(file, number, || format!("the row is of seed {seed}"));
+        }
+    }
+    wrong_experiment
+        .into_findings()
+        .chain(wrong_arm.into_findings())
+        .chain(wrong_seed.into_findings())
+        .collect()
+}
+
+fn duplicates(sheet: &Sheet, key: &[&str]) -> Vec<Finding> {
+    let mut seen: HashMap<String, (&str, usize)> = HashMap::new();
+    let mut twice = Gathered::new("duplicate_row");
+    for (file, number, row) in sheet.rows() {
+        let name: Vec<String> = key.iter().map(|column| sheet.cell(row, column).to_string()).collect();
+        let name = name.join(" / ");
+        match seen.get(&name) {
+            Some((first_file, first)) => {
+                twice.add(file, number, || format!("{name} already stands in row {first} of {first_file}"));
+            }
+            None => {
+                seen.insert(name, (file, number));
+            }
+        }
+    }
+    twice.into_findings().collect()
+}
+
+fn rewards(sheet: &Sheet) -> Vec<Finding> {
+    let mut outside = Gathered::new("reward_outside_range");
+    for (file, number, row) in sheet.rows() {
+        for column in ["reward", "partial"] {
+            if let Cell::Real(score) = sheet.cell(row, column)
+                && !(0.0..=1.0).contains(score)
+            {
+                outside.add(file, number, || format!("`{column}` is {score}"));
+            }
+        }
+    }
+    outside.into_findings().collect()
+}
+
+/// Whether an episode row belongs to the evaluation, not to a calibration of the base arm.
+fn evaluates(sheet: &Sheet, row: &[Cell]) -> bool {
+    !matches!(sheet.text(row, "event"), "calibrate" | "null" | "harvest")
+}
+
+/// Attempts of one arm under one seed: (task, rollout).
+type Attempted<'a> = BTreeSet<(&'a str, i64)>;
+
+/// Arms that ran the same seed but not the same attempts.
+fn missing_pairs(experiment: &Experiment) -> Vec<Finding> {
+    let sheet = experiment.episodes;
+    let mut attempts: BTreeMap<i64, BTreeMap<&str, Attempted>> = BTreeMap::new();
+    for (_, _, row) in sheet.rows().filter(|(_, _, row)| evaluates(sheet, row)) {
+        let Some(seed) = sheet.whole(row, "seed") else { continue };
+        let attempt = (sheet.text(row, "task_id"), sheet.whole(row, "rollout").unwrap_or(0));
+        attempts.entry(seed).or_default().entry(sheet.text(row, "arm")).or_default().insert(attempt);
+    }
+    let planned: Vec<&str> =
+        list(experiment.plan, "arms").iter().filter_map(|arm| arm.get("name")?.as_str()).collect();
+    let mut findings = Vec::new();
+    for (seed, arms) in &mut attempts {
+        if experiment.complete {
+            for arm in &planned {
+                arms.entry(arm).or_default();
+            }
+        }
+        let all: Attempted = arms.values().flatten().copied().collect();
+        for (arm, has) in arms.iter() {
+            let lacking: Vec<String> =
+                all.difference(has).map(|(task, rollout)| format!("`{task}` rollout {rollout}")).collect();
+            if let Some(first) = lacking.first() {
+                let file = format!("data/{}/episodes/{arm}/{seed}.parquet", experiment.slug);
+                let detail = format!(
+                    "{} of {} attempts that another arm ran are missing, the first {first}",
+                    lacking.len(),
+                    all.len()
+                );
+                findings.push(Finding::new("missing_pairs", &file, None, detail));
+            }
+        }
+    }
+    findings
+}
+
+/// Arms with an adapter whose every attempt sampled the tokens of the plan's first arm without one.
+fn idle_adapters(experiment: &Experiment) -> Vec<Finding> {
+    let sheet = experiment.episodes;
+    let without = list(experiment.plan, "arms").iter().find(|arm| arm.get("adapter").is_none());
+    let base = without.and_then(|arm| arm.get("name")?.as_str()).unwrap_or("base");
+    let mut plain: HashMap<(&str, i64, i64), &str> = HashMap::new();
+    let key = |row| {
+        (
+            sheet.text(row, "task_id"),
+            sheet.whole(row, "seed").unwrap_or(0),
+            sheet.whole(row, "rollout").unwrap_or(0),
+        )
+    };
+    for (_, _, row) in sheet.rows().filter(|(_, _, row)| sheet.text(row, "arm") == base) {
+        plain.insert(key(row), sheet.text(row, "tokens_sha256"));
+    }
+    let mut compared: BTreeMap<&str, (usize, bool, &str)> = BTreeMap::new();
+    for (file, _, row) in sheet.rows() {
+        if *sheet.cell(row, "adapter_sha256") == Cell::Null {
+            continue;
+        }
+        let Some(tokens) = plain.get(&key(row)) else { continue };
+        let arm = compared.entry(sheet.text(row, "arm")).or_insert((0, false, file));
+        arm.0 += 1;
+        arm.1 |= *tokens != sheet.text(row, "tokens_sha256");
+    }
+    compared
+        .into_iter()
+        .filter(|(_, (_, differs, _))| !differs)
+        .map(|(arm, (count, _, file))| {
+            let detail = format!(
+                "arm `{arm}` has an adapter, and all its {count} attempts sampled the tokens of `{base}`"
+            );
+            Finding::new("adapter_changed_nothing", file, None, detail)
+        })
+        .collect()
+}
+
+fn held_out_in_harvest(experiment: &Experiment) -> Vec<Finding> {
+    let tasks = experiment.plan.get("tasks").unwrap_or(&Value::Null);
+    let mut held_out: BTreeSet<&str> = list(tasks, "held_out").iter().filter_map(Value::as_str).collect();
+    let mut evaluated: BTreeSet<&str> = BTreeSet::new();
+    for (_, _, row) in experiment.episodes.rows() {
+        // Harvested samples are stored as episodes too, of a purpose of their own.
+        if experiment.episodes.text(row, "event") == "harvest" {
+            continue;
+        }
+        evaluated.insert(experiment.episodes.text(row, "task_id"));
+        if experiment.episodes.text(row, "split") == "held_out" {
+            held_out.insert(experiment.episodes.text(row, "family"));
+        }
+    }
+    let mut leaks = Gathered::new("held_out_in_harvest");
+    let mut seen = Gathered::new("evaluated_task_in_harvest");
+    for (file, number, row) in experiment.harvest.rows() {
+        let (family, task) =
+            (experiment.harvest.text(row, "family"), experiment.harvest.text(row, "task_id"));
+        if held_out.contains(family) {
+            leaks.add(file, number, || format!("family `{family}` is held out"));
+        } else if evaluated.contains(task) {
+            seen.add(file, number, || format!("task `{task}` is also evaluated"));
+        }
+    }
+    leaks.into_findings().chain(seen.into_findings()).collect()
+}
+
+/// Purposes a seed can be spent on; `train` seeds make no tasks.
+const PURPOSES: [&str; 4] = ["harvest", "evaluate", "calibrate", "null"];
+
+fn planned_seeds<'a>(plan: &'a Value, purpose: &str) -> impl Iterator<Item = i64> + 'a {
+    let seeds = plan.get("seeds").unwrap_or(&Value::Null);
+    list(seeds, purpose).iter().filter_map(Value::as_i64)
+}
+
+/// The seed and purpose of every row that spends one, with its file and number.
+fn spending<'a>(episodes: &'a Sheet, harvest: &'a Sheet) -> Vec<(i64, &'a str, &'a str, usize)> {
+    let mut spent = Vec::new();
+    for (file, number, row) in episodes.rows() {
+        let event = match episodes.text(row, "event") {
+            event if PURPOSES.contains(&event) => event,
+            _ => "evaluate",
+        };
+        spent.extend(episodes.whole(row, "seed").map(|seed| (seed, event, file, number)));
+    }
+    for (file, number, row) in harvest.rows() {
+        spent.extend(harvest.whole(row, "seed").map(|seed| (seed, "harvest", file, number)));
+    }
+    spent
+}
+
+/// Rows of a seed that the plan does not name for that purpose.
+fn unplanned_seeds(experiment: &Experiment) -> Vec<Finding> {
+    let mut unplanned = Gathered::new("seed_not_planned");
+    if experiment.plan.get("seeds").is_some() {
+        let planned: BTreeMap<&str, BTreeSet<i64>> = PURPOSES
+            .iter()
+            .map(|purpose| (*purpose, planned_seeds(experiment.plan, purpose).collect()))
+            .collect();
+        for (seed, purpose, file, number) in spending(experiment.episodes, experiment.harvest) {
+            if !planned.get(purpose).is_some_and(|seeds| seeds.contains(&seed)) {
+                unplanned.add(file, number, || format!("seed {seed} is not planned for `{purpose}`"));
+            }
+        }
+    }
+    unplanned.into_findings().collect()
+}
+
+/// Seeds that two experiments, or two purposes of one, have spent, by plans, rows and the
+/// ledger (`data/seeds.jsonl`: seed, purpose, experiment, one object a line).
+pub fn seeds_spent_twice(experiments: &[Experiment], ledger: &str) -> Vec<Finding> {
+    let mut spent: BTreeMap<i64, BTreeMap<(String, String), String>> = BTreeMap::new();
+    let mut spend = |seed: i64, slug: &str, purpose: &str, file: &str| {
+        let uses = spent.entry(seed).or_default();
+        uses.entry((slug.to_string(), purpose.to_string())).or_insert_with(|| file.to_string());
+    };
+    for experiment in experiments {
+        let plan = format!("data/{}/experiment.toml", experiment.slug);
+        for purpose in PURPOSES {
+            planned_seeds(experiment.plan, purpose)
+                .for_each(|seed| spend(seed, experiment.slug, purpose, &plan));
+        }
+        for (seed, purpose, file, _) in spending(experiment.episodes, experiment.harvest) {
+            spend(seed, experiment.slug, purpose, file);
+        }
+    }
+    for line in ledger.lines() {
+        let entry: Value = serde_json::from_str(line).unwrap_or_default();
+        let text = |key: &str| entry.get(key).and_then(Value::as_str);
+        if let (Some(seed), Some(slug), Some(purpose)) =
+            (entry.get("seed").and_then(Value::as_i64), text("experiment"), text("purpose"))
+        {
+            spend(seed, slug, purpose, "data/seeds.jsonl");
+        }
+    }
+    let mut findings = Vec::new();
+    for (seed, uses) in spent {
+        if let (true, Some((_, file))) = (uses.len() > 1, uses.iter().next_back()) {
+            let all: Vec<String> =
+                uses.keys().map(|(slug, purpose)| format!("`{slug}` ({purpose})")).collect();
+            findings.push(Finding::new(
+                "seed_spent_twice",
+                file,
+                None,
+                format!("seed {seed} is spent by {}", all.join(" and ")),
+            ));
+        }
+    }
+    findings
+}
+
+/// How many training seeds the rows of an experiment carry.
+pub fn train_seeds(episodes: &Sheet) -> usize {
+    episodes.rows().filter_map(|(_, _, row)| episodes.whole(row, "train_seed")).collect::<BTreeSet<_>>().len()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,8 @@
+//! Tests of the audit as a whole: against reference values made with other people's software,
+//! and against attacks planted in a copy of a small workspace.
+
+mod attacks;
+pub mod golden;
+mod reference;
+mod third_road;
+mod workspace;

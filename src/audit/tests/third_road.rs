@@ -1,0 +1,135 @@
+//! The SQL of a derivation, really run by DuckDB on Parquet files, against the audit's own
+//! numbers. Needs a Python interpreter with the `duckdb` module, named by `REDERIVE_DUCKDB`.
+
+use super::workspace::{Workspace, episode};
+use crate::audit::distributions::t_quantile_975;
+use crate::audit::estimators::{Part, compute};
+use crate::audit::sheet;
+use crate::audit::sql::derivation_sql;
+use crate::audit::walk::{Attempt, walk};
+use crate::claims::derivation::Derivation;
+use crate::episode::row::EpisodeRow;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+const SCRIPT: &str = "import duckdb, json, sys
+cursor = duckdb.connect().execute(sys.stdin.read())
+names = [column[0] for column in cursor.description]
+print(json.dumps([dict(zip(names, row)) for row in cursor.fetchall()]))";
+
+fn duckdb(query: &str) -> Result<Vec<serde_json::Value>, String> {
+    let python = std::env::var("REDERIVE_DUCKDB").expect("REDERIVE_DUCKDB names a Python with duckdb");
+    let mut child = Command::new(python)
+        .args(["-c", SCRIPT])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(query.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// Rewards in quarters, two rollouts, two training seeds, an infrastructure failure, uneven families.
+fn uneven() -> Workspace {
+    let workspace = Workspace::honest();
+    for seed in super::workspace::SEEDS {
+        let mut base = Vec::new();
+        let mut treated = Vec::new();
+        for index in 0..12 {
+            for rollout in 0..2 {
+                let mut row: EpisodeRow = episode("base", seed, index, false);
+                row.rollout = rollout;
+                row.reward = Some(((index * 7 + rollout * 3 + seed) % 5) as f64 / 4.0);
+                row.solved_ms = (index % 3 == 0).then_some(100 + index);
+                base.push(row);
+                for train_seed in 1..3 {
+                    let mut row: EpisodeRow = episode("treatment", seed, index, true);
+                    row.rollout = rollout;
+                    row.train_seed = Some(train_seed);
+                    row.reward = Some(((index * 3 + rollout + train_seed * 2) % 5) as f64 / 4.0);
+                    treated.push(row);
+                }
+            }
+        }
+        base[5].reward = None;
+        treated.remove(17);
+        workspace.put(&format!("episodes/base/{seed}.parquet"), &mut base);
+        workspace.put(&format!("episodes/treatment/{seed}.parquet"), &mut treated);
+    }
+    workspace
+}
+
+#[test]
+#[ignore = "needs DuckDB: set REDERIVE_DUCKDB to a Python interpreter with the duckdb module"]
+fn duckdb_agrees() {
+    let workspace = uneven();
+    let mut compared = 0;
+    for text in [
+        "data = \"episodes\"\nestimator = \"mean\"\nof = \"reward\"\narms = [\"base\"]\nnulls = \"omit\"",
+        "data = \"episodes\"\nestimator = \"mean\"\nof = \"reward\"\narms = [\"base\"]\nnulls = \"zero\"\nby = \"family\"",
+        "data = \"episodes\"\nestimator = \"mean\"\nof = \"completion_tokens\"\narms = [\"treatment\"]\nwhere = { level = 1, split = [\"train\", \"held_out\"] }",
+        "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nnulls = \"omit\"",
+        "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nnulls = \"omit\"\nby = \"family\"",
+        "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nnulls = \"zero\"\nby = \"seed\"",
+        "data = \"episodes\"\nestimator = \"paired_delta\"\nof = \"prompt_tokens\"\narms = [\"base\", \"treatment\"]",
+        "data = \"episodes\"\nestimator = \"share\"\nof = \"finish_reason\"\nis = \"length\"\narms = [\"base\"]",
+        "data = \"episodes\"\nestimator = \"share\"\nof = \"solved\"\nby = \"arm\"",
+        "data = \"episodes\"\nestimator = \"share\"\nof = \"reward\"\nis = 0\nnulls = \"zero\"\narms = [\"base\"]",
+        "data = \"episodes\"\nestimator = \"count\"\nwhere = { seed = 52004 }",
+        "data = \"episodes\"\nestimator = \"count_distinct\"\nof = \"task_id\"",
+        "data = \"episodes\"\nestimator = \"sum\"\nof = \"solved_ms\"\nnulls = \"omit\"\nby = \"arm\"",
+        "data = \"episodes\"\nestimator = \"min\"\nof = \"reward\"\nnulls = \"omit\"",
+        "data = \"episodes\"\nestimator = \"max\"\nof = \"completion_tokens\"\nby = \"finish_reason\"",
+        "data = \"harvest\"\nestimator = \"share\"\nof = \"kept\"",
+        "data = \"harvest\"\nestimator = \"mean\"\nof = \"completion_tokens\"",
+    ] {
+        let derivation: Derivation = toml::from_str(text).unwrap();
+        let (sheet, _) = sheet::load(workspace.root(), super::workspace::SLUG, derivation.data).unwrap();
+        let files: Vec<String> =
+            sheet.files.iter().map(|file| workspace.root().join(&file.path).display().to_string()).collect();
+        let rows = duckdb(&derivation_sql(&derivation, &files).unwrap())
+            .unwrap_or_else(|why| panic!("{text}\n{why}"));
+        assert!(!rows.is_empty(), "{text}");
+        let attempts = walk(&sheet, &derivation).unwrap();
+        for row in rows {
+            let label = row["label"].as_str();
+            let group: Vec<&Attempt> = attempts.iter().filter(|a| a.label.as_deref() == label).collect();
+            let parts = compute(&derivation, &group, "k").unwrap();
+            for (part, value) in row.as_object().unwrap().iter().filter(|(part, _)| *part != "label") {
+                let get = |part: &str| parts.get(part).and_then(Part::get);
+                // The headline interval of a paired difference may be the bootstrap's: SQL gives t's.
+                let t = || Some(t_quantile_975(get("df")? as u64) * get("se")?).filter(|half| *half > 0.0);
+                let own = match part.as_str() {
+                    "low" => t().and_then(|half| Some(get("value")? - half)),
+                    "high" => t().and_then(|half| Some(get("value")? + half)),
+                    part => get(part),
+                };
+                match (own, value.as_f64()) {
+                    (Some(own), Some(value)) => {
+                        assert!((own - value).abs() < 1e-9, "{text}: {part} {own} {value}")
+                    }
+                    (own, value) => assert_eq!(own, value, "{text}: {part}"),
+                }
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 60, "{compared}");
+}
+
+#[test]
+#[ignore = "needs DuckDB: set REDERIVE_DUCKDB to a Python interpreter with the duckdb module"]
+fn duckdb_refuses_a_null_without_a_policy() {
+    let workspace = uneven();
+    let derivation: Derivation =
+        toml::from_str("data = \"episodes\"\nestimator = \"mean\"\nof = \"reward\"").unwrap();
+    let (sheet, _) = sheet::load(workspace.root(), super::workspace::SLUG, derivation.data).unwrap();
+    let files: Vec<String> =
+        sheet.files.iter().map(|file| workspace.root().join(&file.path).display().to_string()).collect();
+    assert!(duckdb(&derivation_sql(&derivation, &files).unwrap()).unwrap_err().contains("reward is null"));
+}

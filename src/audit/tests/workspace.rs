@@ -1,0 +1,300 @@
+//! A small honest workspace for the tests, and the tools of someone who tampers with it.
+
+use crate::episode::row::{EpisodeRow, HarvestRow, Row};
+use crate::episode::{chain, hashes, table};
+use std::path::{Path, PathBuf};
+
+/// The workspace's only experiment.
+pub const SLUG: &str = "demo";
+/// Its evaluation seeds.
+pub const SEEDS: [i64; 2] = [52004, 52005];
+
+/// A workspace in a temporary folder.
+pub struct Workspace {
+    folder: tempfile::TempDir,
+}
+
+impl Workspace {
+    /// Two arms, two seeds, twelve tasks a seed: base solves every fourth task, treatment every
+    /// second, so that the delta is 1/4 with six gains and no loss.
+    pub fn honest() -> Self {
+        let workspace = Workspace { folder: tempfile::tempdir().unwrap() };
+        workspace.text("data/demo/experiment.toml", PLAN);
+        workspace.text("data/demo/facts.toml", "[human]\nvalue = 0.93\nsource = \"a published table\"\n");
+        workspace.text("site/experiments/demo/report.md", REPORT);
+        workspace.text(
+            "site/experiments/demo/log.md",
+            "## 2026-12-01 — first run\n\nIt gained [+0.25](derive:demo.delta).\n",
+        );
+        workspace.text("claims/C0001-commit.md", CLAIM);
+        for seed in SEEDS {
+            for (arm, every) in [("base", 4), ("treatment", 2)] {
+                let mut rows: Vec<EpisodeRow> =
+                    (0..12).map(|i| episode(arm, seed, i, i % every == 0)).collect();
+                workspace.put(&format!("episodes/{arm}/{seed}.parquet"), &mut rows);
+            }
+        }
+        let mut harvest: Vec<HarvestRow> = (0..4).map(sample).collect();
+        workspace.put("harvest/11001.parquet", &mut harvest);
+        workspace.receipt(&serde_json::json!({"rows": 4, "files": {"harvest/11001.parquet": workspace.sha256("harvest/11001.parquet")}}));
+        workspace
+    }
+
+    /// The root.
+    pub fn root(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn data(&self, relative: &str) -> PathBuf {
+        self.root().join("data").join(SLUG).join(relative)
+    }
+
+    /// Writes a text file.
+    pub fn text(&self, path: &str, text: &str) {
+        let path = self.root().join(path);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(path, text).unwrap();
+    }
+
+    /// Replaces a text that must be there.
+    pub fn replace(&self, path: &str, from: &str, to: &str) {
+        let old = fs_err::read_to_string(self.root().join(path)).unwrap();
+        assert!(old.contains(from), "{from}");
+        self.text(path, &old.replace(from, to));
+    }
+
+    /// Rows of a file.
+    pub fn rows<R: Row>(&self, relative: &str) -> Vec<R> {
+        table::read(&self.data(relative)).unwrap()
+    }
+
+    /// Writes rows as they are: neither the chain nor `hashes.json` is touched.
+    pub fn overwrite<R: Row>(&self, relative: &str, rows: &[R]) {
+        table::write(&self.data(relative), rows).unwrap();
+    }
+
+    /// Brings the entry of `hashes.json` up to date with the file, but for the last row's hash.
+    pub fn fix_file_hash<R: Row>(&self, relative: &str) {
+        let bytes = fs_err::read(self.data(relative)).unwrap();
+        let rows = self.rows::<R>(relative).len();
+        let last = hashes::read(&self.data(""))
+            .unwrap()
+            .get(relative)
+            .and_then(|entry| entry.last_row_sha256.clone());
+        hashes::update(&self.data(""), [(relative.to_string(), hashes::FileHash::of(&bytes, rows, last))])
+            .unwrap();
+    }
+
+    /// Writes rows the honest way: sealed, and listed in `hashes.json`.
+    pub fn put<R: Row>(&self, relative: &str, rows: &mut [R]) {
+        chain::seal(rows).unwrap();
+        self.overwrite(relative, rows);
+        let bytes = fs_err::read(self.data(relative)).unwrap();
+        let entry = hashes::FileHash::of(&bytes, rows.len(), chain::last(rows));
+        hashes::update(&self.data(""), [(relative.to_string(), entry)]).unwrap();
+    }
+
+    /// Deletes a data file.
+    pub fn delete(&self, relative: &str) {
+        fs_err::remove_file(self.data(relative)).unwrap();
+    }
+
+    /// Cuts a data file short.
+    pub fn truncate(&self, relative: &str, bytes: usize) {
+        let old = fs_err::read(self.data(relative)).unwrap();
+        fs_err::write(self.data(relative), &old[..bytes]).unwrap();
+    }
+
+    /// SHA-256 of a data file.
+    pub fn sha256(&self, relative: &str) -> String {
+        crate::hash::sha256_file(&self.data(relative)).unwrap()
+    }
+
+    /// Writes the harvest receipt, with its own hash.
+    pub fn receipt(&self, receipt: &serde_json::Value) {
+        let signed =
+            serde_json::json!({"sha256": crate::hash::sha256_json(receipt).unwrap(), "receipt": receipt});
+        self.text("data/demo/receipts/harvest.json", &serde_json::to_string_pretty(&signed).unwrap());
+    }
+}
+
+/// One honest episode.
+pub fn episode(arm: &str, seed: i64, index: i64, solved: bool) -> EpisodeRow {
+    let treated = arm != "base";
+    EpisodeRow {
+        experiment: SLUG.into(),
+        event: Some("evaluate".into()),
+        tier: None,
+        plan_sha256: "p".repeat(64),
+        arm: arm.into(),
+        model_sha256: "m".repeat(64),
+        adapter_sha256: treated.then(|| "a".repeat(64)),
+        train_seed: treated.then_some(1),
+        scaffold: "native".into(),
+        scaffold_version: None,
+        dtype: "f32".into(),
+        slots: 16,
+        environment: "gym".into(),
+        family: if index < 6 { "brinework" } else { "caravan" }.into(),
+        level: 1,
+        task_id: format!("task/{seed}/{index:02}"),
+        split: if index < 6 { "held_out" } else { "train" }.into(),
+        stratum: None,
+        seed,
+        rollout: 0,
+        reward: Some(if solved { 1.0 } else { 0.0 }),
+        solved: Some(solved),
+        partial: None,
+        select_score: None,
+        verifier_sha256: "v".repeat(64),
+        parse_ok: Some(true),
+        engaged: None,
+        forced_close: None,
+        naturally_closed: None,
+        finish_reason: if index % 3 == 0 { "length" } else { "stop" }.into(),
+        turns: 1,
+        tool_calls: None,
+        tool_failures: None,
+        repaired_calls: None,
+        prompt_tokens: 100 + index,
+        completion_tokens: 10 * (index + 1),
+        think_tokens: None,
+        tokens_sha256: format!("{arm} {seed} {index}"),
+        wall_ms: 12,
+        solved_ms: None,
+        exit_code: None,
+        error: None,
+        enforced: None,
+        evidence: "deployable".into(),
+        started_at: "2026-12-01T00:00:00Z".into(),
+        engine_sha256: "e".repeat(64),
+        row_sha256: String::new(),
+    }
+}
+
+/// One harvested sample.
+pub fn sample(index: i64) -> HarvestRow {
+    HarvestRow {
+        experiment: SLUG.into(),
+        family: "caravan".into(),
+        level: 1,
+        task_id: format!("harvest/{index}"),
+        seed: 11001,
+        rollout: 0,
+        reward: Some(1.0),
+        solved: Some(true),
+        kept: index != 3,
+        reject: (index == 3).then(|| "too_long".into()),
+        completion_tokens: 9,
+        tokens_sha256: format!("h{index}"),
+        row_sha256: String::new(),
+    }
+}
+
+const PLAN: &str = r#"
+title = "A demo"
+[tasks]
+train = ["caravan"]
+held_out = ["brinework"]
+[seeds]
+harvest = [11001]
+evaluate = [52004, 52005]
+train = [1]
+[[arms]]
+name = "base"
+[[arms]]
+name = "treatment"
+adapter = "receipt:train"
+[decision]
+minimum_delta = 0.03
+"#;
+
+const REPORT: &str = r#"+++
+title = "A demo"
+lifecycle = "finished"
+verdict = "positive"
+started = 2026-12-01
+ended = 2026-12-01
+plain = { idea = "i", question = "q", found = "From [0.25](derive:demo.base) up.", matters = "m" }
+[[cards]]
+label = "Reward"
+value = "[25%](derive:demo.base) → [50%](derive:demo.treatment)"
+[derivations.base]
+data = "episodes"
+estimator = "mean"
+of = "reward"
+arms = ["base"]
+[derivations.treatment]
+data = "episodes"
+estimator = "mean"
+of = "reward"
+arms = ["treatment"]
+[derivations.delta]
+data = "episodes"
+estimator = "paired_delta"
+of = "reward"
+arms = ["base", "treatment"]
+[derivations.by_family]
+data = "episodes"
+estimator = "paired_delta"
+of = "reward"
+arms = ["base", "treatment"]
+by = "family"
+[derivations.flips]
+data = "episodes"
+estimator = "flips"
+arms = ["base", "treatment"]
+[derivations.kept]
+data = "harvest"
+estimator = "share"
+of = "kept"
+[derivations.longest]
+data = "episodes"
+estimator = "max"
+of = "completion_tokens"
+where = { finish_reason = "stop" }
+[derivations.bar]
+data = "plan"
+estimator = "value"
+of = "decision.minimum_delta"
+[derivations.harvested]
+data = "receipts"
+estimator = "value"
+of = "harvest.rows"
+[derivations.human]
+data = "facts"
+estimator = "value"
+of = "human"
+[derivations.unwritten]
+data = "episodes"
+estimator = "mean"
+of = "think_tokens"
+arms = ["base"]
++++
+
+The change is [+0.250](derive:demo.delta) over [24](derive:demo.delta.n) tasks, p = [0.031](derive:demo.delta.p),
+standard error [0.090](derive:demo.delta.se) on [23](derive:demo.delta.df) degrees of freedom.
+By family: [+0.17](derive:demo.by_family/brinework) and [+0.33](derive:demo.by_family/caravan).
+Gained [6](derive:demo.flips.gained), lost [0](derive:demo.flips.lost), both [6](derive:demo.flips.both), net [+6](derive:demo.flips).
+Kept [75%](derive:demo.kept) of [4 samples](derive:demo.harvested). The longest stopped reply took [120](derive:demo.longest) tokens.
+The bar is [+0.03](derive:demo.bar); people reach [0.93](derive:demo.human).
+"#;
+
+const CLAIM: &str = r#"+++
+id = "C0001"
+title = "It commits an answer"
+status = "promising"
+population = "tasks"
+[derivations.pass]
+experiment = "demo"
+data = "episodes"
+estimator = "pass_at_k"
+k = 1
+arms = ["treatment"]
+[[history]]
+date = 2026-12-01
+status = "promising"
+evidence = ["derive:demo.delta"]
++++
+Reward rose by [+0.25](derive:demo.delta); [0.5](derive:C0001.pass) of tasks are solved.
+"#;

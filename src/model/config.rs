@@ -1,0 +1,354 @@
+//! Dimensions and constants of a network, read from a `config.json` in either of the layouts
+//! that `transformers` writes. What is unknown or missing is refused by name: no default
+//! stands in for it.
+
+use crate::error::{Error, Result};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// How rope frequencies are stretched beyond the trained context.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Llama3Scaling {
+    /// Divisor of the lowest frequencies.
+    pub factor: f64,
+    /// Wavelengths longer than `original / low` are divided by `factor`.
+    pub low_freq_factor: f64,
+    /// Wavelengths shorter than `original / high` stay as they are.
+    pub high_freq_factor: f64,
+    /// Context length of the pre-training.
+    pub original_max_positions: usize,
+}
+
+/// A Llama's dimensions and constants.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Size of the vocabulary (rows of the embedding).
+    pub vocab: usize,
+    /// Width of a hidden state.
+    pub hidden: usize,
+    /// Width of the MLP.
+    pub intermediate: usize,
+    /// Number of decoder layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Width of a head (even).
+    pub head_dim: usize,
+    /// Added to the mean square in every norm.
+    pub norm_eps: f64,
+    /// Base of the rope frequencies.
+    pub rope_theta: f64,
+    /// Stretching of the rope frequencies, if any.
+    pub rope_scaling: Option<Llama3Scaling>,
+    /// Longest context that the model was made for, in tokens.
+    pub max_positions: usize,
+    /// Whether the output head is the embedding.
+    pub tied: bool,
+    /// First token of a document, where the model has one.
+    pub bos: Option<u32>,
+    /// Tokens that end a turn; empty when the source names none.
+    pub eos: Vec<u32>,
+}
+
+impl Config {
+    /// Parses the text of a `config.json`; `place` names it in errors.
+    pub fn parse(text: &str, place: &str) -> Result<Config> {
+        let value: Value = serde_json::from_str(text)
+            .map_err(|e| Error::invalid(format!("is not JSON: {e}")).at(place))?;
+        let object = value.as_object().ok_or_else(|| Error::invalid("is not a JSON object").at(place))?;
+        Self::from_object(object).map_err(|e| e.at(place))
+    }
+
+    fn from_object(o: &Map<String, Value>) -> Result<Config> {
+        match o.get("model_type").and_then(Value::as_str) {
+            Some("llama") => {}
+            Some(other) => {
+                return Err(Error::invalid(format!("model_type `{other}` is not supported"))
+                    .hint("supported: llama (SmolLM2 and other Llama checkpoints)"));
+            }
+            None => return Err(Error::invalid("field `model_type` is missing")),
+        }
+        for (key, wanted) in [("attention_bias", false), ("mlp_bias", false)] {
+            if o.get(key).is_some_and(|v| !v.is_null() && v != &Value::Bool(wanted)) {
+                return Err(Error::invalid(format!("`{key}` other than {wanted} is not supported")));
+            }
+        }
+        if o.get("quantization_config").is_some_and(|v| !v.is_null()) {
+            return Err(Error::invalid("`quantization_config` is not supported")
+                .hint("use the unquantised checkpoint, or a GGUF file"));
+        }
+        match o.get("hidden_act").and_then(Value::as_str) {
+            Some("silu" | "swish") => {}
+            other => {
+                let found = other.unwrap_or("nothing");
+                return Err(Error::invalid(format!("`hidden_act` must be silu, found {found}")));
+            }
+        }
+        let (hidden, heads) = (size(o, "hidden_size")?, size(o, "num_attention_heads")?);
+        let (rope_theta, rope_scaling) = rope(o)?;
+        let config = Config {
+            vocab: size(o, "vocab_size")?,
+            hidden,
+            intermediate: size(o, "intermediate_size")?,
+            layers: size(o, "num_hidden_layers")?,
+            heads,
+            // Both are optional in the format, with these meanings.
+            kv_heads: if present(o, "num_key_value_heads") { size(o, "num_key_value_heads")? } else { heads },
+            head_dim: if present(o, "head_dim") { size(o, "head_dim")? } else { hidden / heads },
+            norm_eps: number(o, "rms_norm_eps")?,
+            rope_theta,
+            rope_scaling,
+            max_positions: size(o, "max_position_embeddings")?,
+            tied: match o.get("tie_word_embeddings") {
+                None | Some(Value::Null) => false,
+                Some(Value::Bool(tied)) => *tied,
+                Some(other) => return Err(wrong("tie_word_embeddings", "a boolean", other)),
+            },
+            bos: token_ids(o, "bos_token_id")?.first().copied(),
+            eos: token_ids(o, "eos_token_id")?,
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Refuses dimensions that no network can have.
+    pub fn check(&self) -> Result<()> {
+        let problem = if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+            format!("{} query heads cannot share {} key heads", self.heads, self.kv_heads)
+        } else if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
+            format!("head width {} must be even and positive", self.head_dim)
+        } else if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) {
+            format!("rms_norm_eps {} is not in (0, 1)", self.norm_eps)
+        } else if !(self.rope_theta.is_finite() && self.rope_theta > 0.0) {
+            format!("rope_theta {} is not positive", self.rope_theta)
+        } else if self.vocab > u32::MAX as usize || self.max_positions > u32::MAX as usize {
+            "vocabulary and context must fit 32 bits".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Error::invalid(problem))
+    }
+
+    /// Inverse frequencies of rope, `[head_dim / 2]`, computed in f32 as the reference implementation does.
+    pub fn inverse_frequencies(&self) -> Vec<f32> {
+        let theta = self.rope_theta as f32;
+        (0..self.head_dim / 2)
+            .map(|i| 1.0 / theta.powf((2 * i) as f32 / self.head_dim as f32))
+            .map(|frequency| self.rope_scaling.map_or(frequency, |s| s.stretch(frequency)))
+            .collect()
+    }
+
+    /// The `config.json` of this network (layout of transformers 5).
+    pub fn to_json(&self) -> Value {
+        let mut rope = serde_json::json!({"rope_theta": self.rope_theta, "rope_type": "default"});
+        if let Some(s) = self.rope_scaling {
+            rope = serde_json::json!({
+                "rope_theta": self.rope_theta, "rope_type": "llama3", "factor": s.factor,
+                "low_freq_factor": s.low_freq_factor, "high_freq_factor": s.high_freq_factor,
+                "original_max_position_embeddings": s.original_max_positions,
+            });
+        }
+        let eos = match self.eos.as_slice() {
+            [] => Value::Null,
+            [one] => Value::from(*one),
+            several => Value::from(several.to_vec()),
+        };
+        serde_json::json!({
+            "architectures": ["LlamaForCausalLM"], "attention_bias": false, "bos_token_id": self.bos,
+            "dtype": "float32", "eos_token_id": eos, "head_dim": self.head_dim, "hidden_act": "silu",
+            "hidden_size": self.hidden, "intermediate_size": self.intermediate,
+            "max_position_embeddings": self.max_positions, "mlp_bias": false, "model_type": "llama",
+            "num_attention_heads": self.heads, "num_hidden_layers": self.layers,
+            "num_key_value_heads": self.kv_heads, "rms_norm_eps": self.norm_eps, "rope_parameters": rope,
+            "tie_word_embeddings": self.tied, "vocab_size": self.vocab,
+        })
+    }
+}
+
+impl Llama3Scaling {
+    /// Long wavelengths are divided by `factor`, short ones kept, those between are blended
+    /// (Llama 3.1's rule, as `transformers` computes it).
+    fn stretch(&self, frequency: f32) -> f32 {
+        let original = self.original_max_positions as f64;
+        let turns = original * f64::from(frequency) / std::f64::consts::TAU;
+        if turns < self.low_freq_factor {
+            (f64::from(frequency) / self.factor) as f32
+        } else if turns > self.high_freq_factor {
+            frequency
+        } else {
+            let share = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor);
+            ((1.0 - share) * f64::from(frequency) / self.factor + share * f64::from(frequency)) as f32
+        }
+    }
+}
+
+/// Theta and scaling: from `rope_parameters` (transformers 5), else from top-level `rope_theta` and `rope_scaling`.
+fn rope(o: &Map<String, Value>) -> Result<(f64, Option<Llama3Scaling>)> {
+    let parameters = match o.get("rope_parameters") {
+        None | Some(Value::Null) => None,
+        Some(Value::Object(p)) => Some(p),
+        Some(other) => return Err(wrong("rope_parameters", "an object", other)),
+    };
+    let theta = match parameters {
+        Some(p) if present(p, "rope_theta") => number(p, "rope_theta")?,
+        _ if present(o, "rope_theta") => number(o, "rope_theta")?,
+        _ => {
+            return Err(Error::invalid("`rope_theta` is missing, at top level and in `rope_parameters`")
+                .hint("take it from the model's original config.json: a guess would change every answer"));
+        }
+    };
+    let scaling = match (parameters, o.get("rope_scaling")) {
+        (Some(p), _) => p,
+        (None, None | Some(Value::Null)) => return Ok((theta, None)),
+        (None, Some(Value::Object(p))) => p,
+        (None, Some(other)) => return Err(wrong("rope_scaling", "an object", other)),
+    };
+    match scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Value::as_str) {
+        Some("default") => Ok((theta, None)),
+        Some("llama3") => Ok((
+            theta,
+            Some(Llama3Scaling {
+                factor: number(scaling, "factor")?,
+                low_freq_factor: number(scaling, "low_freq_factor")?,
+                high_freq_factor: number(scaling, "high_freq_factor")?,
+                original_max_positions: size(scaling, "original_max_position_embeddings")?,
+            }),
+        )),
+        None => Err(Error::invalid("`rope_type` is missing beside the rope parameters")),
+        Some(other) => Err(Error::invalid(format!("rope_type `{other}` is not supported"))
+            .hint("supported: default and llama3")),
+    }
+}
+
+fn present(o: &Map<String, Value>, key: &str) -> bool {
+    o.get(key).is_some_and(|v| !v.is_null())
+}
+
+fn wrong(key: &str, wanted: &str, found: &Value) -> Error {
+    Error::invalid(format!("field `{key}` must be {wanted}, found {found}"))
+}
+
+fn missing(key: &str) -> Error {
+    Error::invalid(format!("field `{key}` is missing"))
+}
+
+/// A positive size that fits any address.
+fn size(o: &Map<String, Value>, key: &str) -> Result<usize> {
+    let value = o.get(key).filter(|v| !v.is_null()).ok_or_else(|| missing(key))?;
+    match value.as_u64() {
+        Some(n) if n > 0 && n <= u64::from(u32::MAX) => Ok(n as usize),
+        _ => Err(wrong(key, "a positive integer", value)),
+    }
+}
+
+fn number(o: &Map<String, Value>, key: &str) -> Result<f64> {
+    let value = o.get(key).filter(|v| !v.is_null()).ok_or_else(|| missing(key))?;
+    value.as_f64().ok_or_else(|| wrong(key, "a number", value))
+}
+
+/// One id, a list of ids, or none.
+pub(super) fn token_ids(o: &Map<String, Value>, key: &str) -> Result<Vec<u32>> {
+    let id = |v: &Value| {
+        v.as_u64().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| wrong(key, "token ids", v))
+    };
+    match o.get(key) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(items)) => items.iter().map(id).collect(),
+        Some(one) => Ok(vec![id(one)?]),
+    }
+}
+
+/// Reads `config.json` of a folder; where a `generation_config.json` names end tokens, those come first.
+pub(super) fn read_folder(folder: &Path) -> Result<Config> {
+    let path = folder.join("config.json");
+    let mut config = Config::parse(&fs_err::read_to_string(&path)?, &path.display().to_string())?;
+    let path = folder.join("generation_config.json");
+    if path.exists() {
+        let generation: Value = serde_json::from_str(&fs_err::read_to_string(&path)?)
+            .map_err(|e| Error::invalid(format!("is not JSON: {e}")).at(path.display()))?;
+        if let Some(object) = generation.as_object() {
+            let mut eos = token_ids(object, "eos_token_id").map_err(|e| e.at(path.display()))?;
+            eos.extend(config.eos.iter().filter(|id| !eos.contains(id)).copied().collect::<Vec<_>>());
+            config.eos = eos;
+        }
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::testing::fixtures;
+
+    fn fixture() -> Value {
+        serde_json::from_slice(&fs_err::read(fixtures().join("llama_tied/config.json")).unwrap()).unwrap()
+    }
+
+    /// The error after one field was changed (or removed, by null).
+    fn refusal(key: &str, value: Value) -> String {
+        let mut config = fixture();
+        config[key] = value;
+        Config::parse(&config.to_string(), "config.json").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn reads_what_transformers_5_writes_and_writes_it_back() {
+        let config = Config::parse(&fixture().to_string(), "config.json").unwrap();
+        assert_eq!((config.hidden, config.heads, config.kv_heads, config.head_dim), (32, 4, 2, 8));
+        assert!(config.tied && config.eos.is_empty() && config.bos.is_none());
+        assert_eq!(Config::parse(&config.to_json().to_string(), "x").unwrap(), config);
+    }
+
+    #[test]
+    fn reads_the_older_layout() {
+        let mut old = fixture();
+        let fields = old.as_object_mut().unwrap();
+        fields.remove("rope_parameters");
+        fields.remove("head_dim");
+        fields.insert("rope_theta".into(), 500_000.0.into());
+        fields.insert("eos_token_id".into(), serde_json::json!([5, 6]));
+        let config = Config::parse(&old.to_string(), "x").unwrap();
+        assert_eq!((config.rope_theta, config.head_dim, config.eos), (500_000.0, 8, vec![5, 6]));
+    }
+
+    #[test]
+    fn refuses_by_name() {
+        assert!(refusal("model_type", "qwen9".into()).contains("qwen9"));
+        assert!(refusal("model_type", Value::Null).contains("model_type"));
+        assert!(refusal("rope_parameters", Value::Null).contains("rope_theta"));
+        assert!(refusal("hidden_size", Value::Null).contains("hidden_size"));
+        assert!(refusal("hidden_size", (-3).into()).contains("hidden_size"));
+        assert!(refusal("hidden_act", "gelu".into()).contains("gelu"));
+        assert!(refusal("attention_bias", true.into()).contains("attention_bias"));
+        assert!(refusal("num_key_value_heads", 3.into()).contains("3 key heads"));
+        assert!(refusal("head_dim", 7.into()).contains('7'));
+        assert!(refusal("quantization_config", serde_json::json!({"bits": 4})).contains("quantization_config"));
+        let yarn = serde_json::json!({"rope_type": "yarn", "rope_theta": 1e4});
+        assert!(refusal("rope_parameters", yarn).contains("yarn"));
+    }
+
+    #[test]
+    fn llama3_scaling_keeps_short_waves_and_stretches_long_ones() {
+        let mut scaled = fixture();
+        scaled["head_dim"] = 64.into();
+        scaled["rope_parameters"] = serde_json::json!({"rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0,
+            "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192});
+        let config = Config::parse(&scaled.to_string(), "x").unwrap();
+        let plain = Config { rope_scaling: None, ..config.clone() }.inverse_frequencies();
+        let found = config.inverse_frequencies();
+        for (f, p) in found.iter().zip(&plain) {
+            let wave = std::f32::consts::TAU / p;
+            if wave < 2048.0 {
+                assert_eq!(f, p);
+            } else if wave > 8192.0 {
+                assert!((f * 32.0 / p - 1.0).abs() < 1e-6);
+            } else {
+                assert!(f < p && *f > p / 32.0);
+            }
+        }
+        assert!(found.windows(2).all(|w| w[0] > w[1]));
+        assert_eq!(Config::parse(&config.to_json().to_string(), "x").unwrap(), config);
+    }
+}

@@ -1,0 +1,482 @@
+//! The matrix product behind every linear map on the CPU. Each output is one chain of fused
+//! multiply-adds over the inner dimension in its order, so that a row's result is the same
+//! to the bit whatever the number of rows, their order, or the number of threads.
+//!
+//! A general gemm does not promise that: it picks its blocking, and for one row its whole
+//! algorithm, by the shape. Weights are packed once into panels of [`LANES`] columns.
+
+use rayon::prelude::*;
+use std::sync::OnceLock;
+
+/// Columns of a panel: two AVX-512 registers, four AVX2 registers.
+const LANES: usize = 32;
+
+/// Products with fewer multiply-adds than this run on the calling thread.
+const PARALLEL_FROM: usize = 1 << 16;
+
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct Line([f32; LANES]);
+
+/// A matrix `[inner, columns]` in panels: line `p * inner + k` holds row `k` of the columns
+/// from `p * LANES` on, padded with zeros.
+pub struct Packed {
+    inner: usize,
+    columns: usize,
+    lines: Vec<Line>,
+}
+
+impl Packed {
+    /// Packs the transpose of a row-major `[columns, inner]`, the layout in which checkpoints store a weight.
+    pub fn from_rows(w: &[f32], columns: usize, inner: usize) -> Self {
+        Self::build(inner, columns, |k, column| w[column * inner + k])
+    }
+
+    /// Packs a row-major `[inner, columns]`.
+    pub fn from_columns(w: &[f32], inner: usize, columns: usize) -> Self {
+        Self::build(inner, columns, |k, column| w[k * columns + column])
+    }
+
+    fn build(inner: usize, columns: usize, at: impl Fn(usize, usize) -> f32 + Sync) -> Self {
+        let mut lines = vec![Line([0.0; LANES]); columns.div_ceil(LANES) * inner];
+        let fill = |(panel, lines): (usize, &mut [Line])| {
+            let first = panel * LANES;
+            let width = LANES.min(columns - first);
+            // Sixteen lines at a time: each source cache line is then read whole.
+            for (block, lines) in lines.chunks_mut(16).enumerate() {
+                for column in 0..width {
+                    for (offset, line) in lines.iter_mut().enumerate() {
+                        line.0[column] = at(block * 16 + offset, first + column);
+                    }
+                }
+            }
+        };
+        if inner > 0 {
+            if inner * columns < PARALLEL_FROM {
+                lines.chunks_mut(inner).enumerate().for_each(fill);
+            } else {
+                lines.par_chunks_mut(inner).enumerate().for_each(fill);
+            }
+        }
+        Packed { inner, columns, lines }
+    }
+
+    /// Length of the summed dimension.
+    pub fn inner(&self) -> usize {
+        self.inner
+    }
+
+    /// Number of output columns.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn get(&self, k: usize, column: usize) -> f32 {
+        self.lines[(column / LANES) * self.inner + k].0[column % LANES]
+    }
+
+    /// The matrix packed the other way round: its rows become columns.
+    pub fn transposed(&self) -> Packed {
+        Self::build(self.columns, self.inner, |k, column| self.get(column, k))
+    }
+
+    /// Row-major `[columns, inner]`: what `from_rows` was given.
+    pub fn to_rows(&self) -> Vec<f32> {
+        let mut w = vec![0.0; self.columns * self.inner];
+        if self.inner > 0 {
+            w.par_chunks_mut(self.inner).enumerate().for_each(|(column, row)| {
+                for (k, value) in row.iter_mut().enumerate() {
+                    *value = self.get(k, column);
+                }
+            });
+        }
+        w
+    }
+}
+
+/// The instruction set that the product uses on this machine. The two vector paths give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstructionSet {
+    /// 512-bit vectors.
+    Avx512,
+    /// 256-bit vectors with fused multiply-add.
+    Avx2,
+    /// Whatever the compiler's target offers.
+    Portable,
+}
+
+impl InstructionSet {
+    /// The best that this machine offers.
+    pub fn detect() -> Self {
+        static DETECTED: OnceLock<InstructionSet> = OnceLock::new();
+        *DETECTED.get_or_init(|| {
+            #[cfg(target_arch = "x86_64")]
+            {
+                if is_x86_feature_detected!("avx512f") {
+                    return InstructionSet::Avx512;
+                }
+                if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                    return InstructionSet::Avx2;
+                }
+            }
+            InstructionSet::Portable
+        })
+    }
+
+    /// Name for an identity or a report.
+    pub fn name(self) -> &'static str {
+        match self {
+            InstructionSet::Avx512 => "avx512",
+            InstructionSet::Avx2 => "avx2",
+            InstructionSet::Portable => "portable",
+        }
+    }
+
+    /// Rows of a register tile: as many accumulators as the register file holds beside operands.
+    fn tile_rows(self) -> usize {
+        match self {
+            InstructionSet::Avx512 => 12,
+            InstructionSet::Avx2 | InstructionSet::Portable => 3,
+        }
+    }
+}
+
+/// `x: [rows, inner]` times a packed `[inner, columns]`: row-major `[rows, columns]`.
+pub fn multiply(x: &[f32], rows: usize, w: &Packed) -> Vec<f32> {
+    multiply_with(InstructionSet::detect(), x, rows, w, w.inner, w.columns)
+}
+
+/// The product with the first `inner` rows and the first `columns` columns of `w` alone:
+/// `x: [rows, inner]` to `[rows, columns]`, the same bits as if `w` were that small.
+pub fn multiply_part(x: &[f32], rows: usize, w: &Packed, inner: usize, columns: usize) -> Vec<f32> {
+    multiply_with(InstructionSet::detect(), x, rows, w, inner, columns)
+}
+
+fn multiply_with(
+    set: InstructionSet,
+    x: &[f32],
+    rows: usize,
+    w: &Packed,
+    inner: usize,
+    columns: usize,
+) -> Vec<f32> {
+    assert!(inner <= w.inner && columns <= w.columns, "a part is not larger than its matrix");
+    assert_eq!(x.len(), rows * inner, "rows have the matrix's inner length");
+    let mut out = vec![0.0f32; rows * columns];
+    if out.is_empty() || inner == 0 {
+        return out;
+    }
+    let tiles = Tiles::pack(x, rows, inner, set.tile_rows());
+    let panels = columns.div_ceil(LANES);
+    let out_pointer = Output(out.as_mut_ptr());
+    let work = |panel: usize, tile: usize| {
+        let lines = &w.lines[panel * w.inner..][..inner];
+        let (first_row, tile_rows, packed) = tiles.get(tile);
+        let first_column = panel * LANES;
+        let width = LANES.min(columns - first_column);
+        let mut sums = [[0.0f32; LANES]; MAX_TILE_ROWS];
+        run_tile(set, tile_rows, packed, lines, &mut sums);
+        for (row, sums) in sums.iter().enumerate().take(tile_rows) {
+            let start = (first_row + row) * columns + first_column;
+            // SAFETY: `start + width` is within row `first_row + row` of `out`, which lives until after the
+            // loops below; each (panel, tile) pair owns its rectangle, and every pair is visited once.
+            unsafe { out_pointer.write(start, &sums[..width]) };
+        }
+    };
+    if rows * inner * columns < PARALLEL_FROM {
+        for panel in 0..panels {
+            for tile in 0..tiles.count {
+                work(panel, tile);
+            }
+        }
+    } else if panels >= 8 {
+        // A panel stays in the cache while all tiles pass over it.
+        (0..panels).into_par_iter().for_each(|panel| (0..tiles.count).for_each(|tile| work(panel, tile)));
+    } else {
+        (0..panels * tiles.count).into_par_iter().for_each(|i| work(i / tiles.count, i % tiles.count));
+    }
+    out
+}
+
+struct Output(*mut f32);
+
+// SAFETY: the pointer is only written through, at rectangles that no two tasks share.
+unsafe impl Sync for Output {}
+
+impl Output {
+    /// # Safety
+    /// `start + values.len()` must be within the allocation, and no other task may touch that range.
+    unsafe fn write(&self, start: usize, values: &[f32]) {
+        // SAFETY: promised by the caller.
+        unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.0.add(start), values.len()) };
+    }
+}
+
+/// Most rows of a register tile on any instruction set.
+const MAX_TILE_ROWS: usize = 12;
+
+/// Rows regrouped so that a tile reads its operands in order: `[tile][k][row of the tile]`.
+struct Tiles {
+    count: usize,
+    rows: usize,
+    inner: usize,
+    data: Vec<f32>,
+}
+
+impl Tiles {
+    /// Tiles of at most `most` rows, as equal in size as can be.
+    fn pack(x: &[f32], rows: usize, inner: usize, most: usize) -> Tiles {
+        let mut tiles = Tiles { count: rows.div_ceil(most), rows, inner, data: Vec::new() };
+        if rows == 1 {
+            tiles.data = x.to_vec();
+            return tiles;
+        }
+        let mut data = vec![0.0; rows * inner];
+        let mut parts = Vec::with_capacity(tiles.count);
+        let mut rest = data.as_mut_slice();
+        for tile in 0..tiles.count {
+            let (packed, remaining) = rest.split_at_mut(tiles.bounds(tile).1 * inner);
+            parts.push(packed);
+            rest = remaining;
+        }
+        let fill = |(tile, packed): (usize, &mut [f32])| {
+            let (first, size) = tiles.bounds(tile);
+            transpose(&x[first * inner..][..size * inner], inner, packed);
+        };
+        if rows * inner < PARALLEL_FROM {
+            parts.into_iter().enumerate().for_each(fill);
+        } else {
+            parts.into_par_iter().enumerate().for_each(fill);
+        }
+        tiles.data = data;
+        tiles
+    }
+
+    /// First row and number of rows.
+    fn bounds(&self, tile: usize) -> (usize, usize) {
+        let (base, larger) = (self.rows / self.count, self.rows % self.count);
+        (tile * base + tile.min(larger), base + usize::from(tile < larger))
+    }
+
+    fn get(&self, tile: usize) -> (usize, usize, &[f32]) {
+        let (first, size) = self.bounds(tile);
+        (first, size, &self.data[first * self.inner..][..size * self.inner])
+    }
+}
+
+/// Writes row-major `[rows, columns]` as `[columns, rows]`, in blocks that fit the cache.
+pub fn transpose(x: &[f32], columns: usize, out: &mut [f32]) {
+    const BLOCK: usize = 16;
+    let rows = x.len().checked_div(columns).unwrap_or_default();
+    for first in (0..columns).step_by(BLOCK) {
+        let last = columns.min(first + BLOCK);
+        for (row, values) in x.chunks_exact(columns).enumerate() {
+            for (column, value) in (first..last).zip(&values[first..last]) {
+                out[column * rows + row] = *value;
+            }
+        }
+    }
+}
+
+type Sums = [[f32; LANES]; MAX_TILE_ROWS];
+
+fn run_tile(set: InstructionSet, rows: usize, x: &[f32], lines: &[Line], sums: &mut Sums) {
+    match set {
+        // SAFETY: the set was detected on this machine.
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::Avx512 => unsafe { tile_avx512(rows, x, lines, sums) },
+        // SAFETY: the set was detected on this machine.
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::Avx2 => unsafe { tile_avx2(rows, x, lines, sums) },
+        _ => tile_portable(rows, x, lines, sums),
+    }
+}
+
+/// Calls `$tile` with the number of rows as a constant, so that its accumulators are registers.
+macro_rules! for_rows {
+    ($rows:expr, $tile:ident($x:expr, $lines:expr, $sums:expr), $($n:literal)*) => {
+        match $rows {
+            $($n => $tile::<$n>($x, $lines, $sums),)*
+            other => unreachable!("tiles have at most {MAX_TILE_ROWS} rows, not {other}"),
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn tile_avx512(rows: usize, x: &[f32], lines: &[Line], sums: &mut Sums) {
+    for_rows!(rows, rows_avx512(x, lines, sums), 1 2 3 4 5 6 7 8 9 10 11 12);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn rows_avx512<const ROWS: usize>(x: &[f32], lines: &[Line], sums: &mut Sums) {
+    use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_load_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps};
+    let mut low = [_mm512_setzero_ps(); ROWS];
+    let mut high = [_mm512_setzero_ps(); ROWS];
+    for (x, line) in x.as_chunks::<ROWS>().0.iter().zip(lines) {
+        // SAFETY: a line is 32 floats, aligned to 64 bytes.
+        let (first, second) =
+            unsafe { (_mm512_load_ps(line.0.as_ptr()), _mm512_load_ps(line.0.as_ptr().add(16))) };
+        for row in 0..ROWS {
+            let factor = _mm512_set1_ps(x[row]);
+            low[row] = _mm512_fmadd_ps(factor, first, low[row]);
+            high[row] = _mm512_fmadd_ps(factor, second, high[row]);
+        }
+    }
+    for row in 0..ROWS {
+        // SAFETY: each row of sums is 32 floats.
+        unsafe {
+            _mm512_storeu_ps(sums[row].as_mut_ptr(), low[row]);
+            _mm512_storeu_ps(sums[row].as_mut_ptr().add(16), high[row]);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn tile_avx2(rows: usize, x: &[f32], lines: &[Line], sums: &mut Sums) {
+    for_rows!(rows, rows_avx2(x, lines, sums), 1 2 3);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn rows_avx2<const ROWS: usize>(x: &[f32], lines: &[Line], sums: &mut Sums) {
+    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_load_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps};
+    let mut parts = [[_mm256_setzero_ps(); 4]; ROWS];
+    for (x, line) in x.as_chunks::<ROWS>().0.iter().zip(lines) {
+        let factors: [_; ROWS] = std::array::from_fn(|row| _mm256_set1_ps(x[row]));
+        for part in 0..4 {
+            // SAFETY: a line is 32 floats, aligned to 64 bytes.
+            let weights = unsafe { _mm256_load_ps(line.0.as_ptr().add(8 * part)) };
+            for row in 0..ROWS {
+                parts[row][part] = _mm256_fmadd_ps(factors[row], weights, parts[row][part]);
+            }
+        }
+    }
+    for (sums, parts) in sums.iter_mut().zip(&parts) {
+        for (part, value) in parts.iter().enumerate() {
+            // SAFETY: each row of sums is 32 floats.
+            unsafe { _mm256_storeu_ps(sums.as_mut_ptr().add(8 * part), *value) };
+        }
+    }
+}
+
+fn tile_portable(rows: usize, x: &[f32], lines: &[Line], sums: &mut Sums) {
+    for_rows!(rows, rows_portable(x, lines, sums), 1 2 3);
+}
+
+fn rows_portable<const ROWS: usize>(x: &[f32], lines: &[Line], sums: &mut Sums) {
+    let mut accumulators = [[0.0f32; LANES]; ROWS];
+    for (x, line) in x.as_chunks::<ROWS>().0.iter().zip(lines) {
+        for (sums, x) in accumulators.iter_mut().zip(x) {
+            for (sum, weight) in sums.iter_mut().zip(&line.0) {
+                // Without a fused instruction `mul_add` is a slow library call.
+                *sum = if cfg!(target_arch = "aarch64") { x.mul_add(*weight, *sum) } else { x * weight + *sum };
+            }
+        }
+    }
+    sums[..ROWS].copy_from_slice(&accumulators);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::testing::{normal, numbers};
+    use proptest::prelude::*;
+
+    /// Matrices of SmolLM2, as inner × columns, and a LoRA pair of rank 16.
+    const SHAPES: [(usize, usize); 6] = [(576, 576), (576, 192), (576, 1536), (1536, 576), (576, 16), (16, 576)];
+
+    fn rows(x: &[f32], inner: usize, order: &[usize]) -> Vec<f32> {
+        order.iter().flat_map(|r| x[r * inner..][..inner].to_vec()).collect()
+    }
+
+    #[test]
+    fn a_row_is_the_same_bits_in_any_company() {
+        for (inner, columns) in SHAPES {
+            let w = Packed::from_rows(&numbers(&normal("w", columns, inner)), columns, inner);
+            let x = numbers(&normal("x", 64, inner));
+            let alone: Vec<Vec<f32>> = (0..64).map(|r| multiply(&rows(&x, inner, &[r]), 1, &w)).collect();
+            for count in [2, 3, 5, 8, 12, 13, 16, 31, 32, 33, 48, 64] {
+                // Another order for each count: 29 has no factor in common with any of them but itself.
+                let order: Vec<usize> = (0..count).map(|i| (i * 29 + count) % 64).collect();
+                let together = multiply(&rows(&x, inner, &order), count, &w);
+                for (place, row) in order.iter().enumerate() {
+                    let found = &together[place * columns..][..columns];
+                    assert!(found == alone[*row], "{inner}x{columns}, row {row} at {place} of {count}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_head_of_smollm2_keeps_rows_apart() {
+        let (inner, columns) = (576, 49_152);
+        let w = Packed::from_rows(&numbers(&normal("w", columns, inner)), columns, inner);
+        let x = numbers(&normal("x", 17, inner));
+        let (all, one) = (multiply(&x, 17, &w), multiply(&x[16 * inner..], 1, &w));
+        assert!(all[16 * columns..] == one);
+    }
+
+    #[test]
+    fn the_number_of_threads_changes_nothing() {
+        let w = Packed::from_rows(&numbers(&normal("w", 576, 576)), 576, 576);
+        let x = numbers(&normal("x", 33, 576));
+        let with = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| multiply(&x, 33, &w))
+        };
+        let one = with(1);
+        assert!(one == with(2) && one == with(5));
+    }
+
+    #[test]
+    fn vector_paths_give_the_same_bits_and_the_portable_one_nearly() {
+        let (x, w) = (numbers(&normal("x", 7, 300)), numbers(&normal("w", 70, 300)));
+        let w = Packed::from_rows(&w, 70, 300);
+        let best = multiply(&x, 7, &w);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            assert!(multiply_with(InstructionSet::Avx2, &x, 7, &w, 300, 70) == best);
+        }
+        let portable = multiply_with(InstructionSet::Portable, &x, 7, &w, 300, 70);
+        assert!(best.iter().zip(&portable).all(|(a, b)| (a - b).abs() < 1e-4));
+    }
+
+    #[test]
+    fn a_part_is_the_product_with_a_smaller_matrix() {
+        let (x, w) = (numbers(&normal("x", 5, 20)), numbers(&normal("w", 90, 40)));
+        let small: Vec<f32> = w.chunks(40).take(50).flat_map(|row| row[..20].to_vec()).collect();
+        let part = multiply_part(&x, 5, &Packed::from_rows(&w, 90, 40), 20, 50);
+        assert!(part == multiply(&x, 5, &Packed::from_rows(&small, 50, 20)));
+    }
+
+    #[test]
+    fn packing_loses_nothing() {
+        let w = numbers(&normal("w", 45, 37));
+        let packed = Packed::from_rows(&w, 45, 37);
+        assert!(packed.to_rows() == w);
+        let turned = packed.transposed();
+        assert_eq!((turned.inner(), turned.columns()), (45, 37));
+        assert!(turned.transposed().to_rows() == w);
+        assert!(Packed::from_columns(&w, 45, 37).to_rows() == turned.to_rows());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        #[test]
+        fn agrees_with_the_sum_in_f64(rows in 0usize..20, inner in 0usize..50, columns in 0usize..80) {
+            let (x, w) = (numbers(&normal("x", rows, inner)), numbers(&normal("w", columns, inner)));
+            let product = multiply(&x, rows, &Packed::from_rows(&w, columns, inner));
+            prop_assert_eq!(product.len(), rows * columns);
+            for row in 0..rows {
+                for column in 0..columns {
+                    let terms = (0..inner).map(|k| f64::from(x[row * inner + k]) * f64::from(w[column * inner + k]));
+                    let wanted: f64 = terms.sum();
+                    prop_assert!((f64::from(product[row * columns + column]) - wanted).abs() < 1e-4);
+                }
+            }
+        }
+    }
+}

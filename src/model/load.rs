@@ -1,0 +1,162 @@
+//! Finds a model by name, folder or file, and puts its parts together.
+
+use super::config::{self, Config};
+use super::linear::FrozenLinear;
+use super::llama::{Layer, Llama};
+use super::lora::Target;
+use super::ops::RmsNorm;
+use super::safetensors::Checkpoint;
+use super::tokenizer::Tokenizer;
+use super::{ChatTemplate, Model, Origin, fetch, gguf, registry};
+use crate::error::{Error, Result};
+use candle_core::{Device, Tensor};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where to read a model from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A name of the registry; its file must have been fetched.
+    Named(String),
+    /// A folder with `config.json` and safetensors.
+    Folder(PathBuf),
+    /// A `.gguf` file.
+    Gguf(PathBuf),
+}
+
+impl Source {
+    /// Reads what a user or a plan writes: a registry name, a folder, or a `.gguf` path.
+    pub fn parse(text: &str) -> Result<Source> {
+        if registry::find(text).is_some() {
+            return Ok(Source::Named(text.to_owned()));
+        }
+        let path = PathBuf::from(text);
+        if path.is_dir() {
+            return Ok(Source::Folder(path));
+        }
+        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf")) {
+            return Ok(Source::Gguf(path));
+        }
+        let error = Error::invalid(format!("`{text}` is neither a known model, a folder nor a .gguf file"));
+        Err(match crate::error::nearest(text, registry::MODELS.iter().map(|m| m.name)) {
+            Some(name) => error.hint(format!("did you mean `{name}`?")),
+            None => error.hint("`rederive models list` shows the names"),
+        })
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::Named(name) => f.write_str(name),
+            Source::Folder(path) | Source::Gguf(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+pub(super) fn load(source: &Source) -> Result<Model> {
+    let mut model = match source {
+        Source::Named(name) => gguf::load(&fetch::cached(registry::get(name)?)?)?,
+        Source::Folder(folder) => load_folder(folder)?,
+        Source::Gguf(path) => gguf::load(path)?,
+    };
+    model.origin.name = source.to_string();
+    Ok(model)
+}
+
+fn load_folder(folder: &Path) -> Result<Model> {
+    let config = config::read_folder(folder)?;
+    let checkpoint = Checkpoint::open(folder, &config)?;
+    let network = assemble(&config, |name, _| checkpoint.numbers(name))?;
+    Ok(Model {
+        tokenizer: Tokenizer::from_folder(folder)?,
+        template: ChatTemplate::from_folder(folder)?,
+        origin: Origin {
+            name: folder.display().to_string(),
+            path: Some(folder.to_owned()),
+            format: "safetensors",
+            sha256: checkpoint.sha256.clone(),
+            dtype: "f32",
+            stored: checkpoint.stored.clone(),
+        },
+        config,
+        network,
+    })
+}
+
+/// Builds a network, asking `numbers` for each tensor once: its name and number of elements in,
+/// row-major f32 out.
+pub(super) fn assemble(
+    config: &Config,
+    mut numbers: impl FnMut(&str, usize) -> Result<Vec<f32>>,
+) -> Result<Llama> {
+    config.check()?;
+    let mut take = |name: &str, count: usize| -> Result<Vec<f32>> {
+        let values = numbers(name, count)?;
+        if values.len() != count {
+            return Err(Error::invalid(format!("tensor `{name}` has {} numbers, not {count}", values.len())));
+        }
+        Ok(values)
+    };
+    let norm = |weight: Vec<f32>| Arc::new(RmsNorm { weight, eps: config.norm_eps as f32 });
+    let table = take("model.embed_tokens.weight", config.vocab * config.hidden)?;
+    let mut layers = Vec::with_capacity(config.layers);
+    for layer in 0..config.layers {
+        let prefix = format!("model.layers.{layer}");
+        let input_norm = norm(take(&format!("{prefix}.input_layernorm.weight"), config.hidden)?);
+        let post_norm = norm(take(&format!("{prefix}.post_attention_layernorm.weight"), config.hidden)?);
+        let mut linear = |target: Target| -> Result<FrozenLinear> {
+            let (out, input) = target.shape(config);
+            let weight = take(&format!("{prefix}.{}.weight", target.path()), out * input)?;
+            Ok(FrozenLinear::new(&weight, out, input))
+        };
+        let linears = [
+            linear(Target::Q)?,
+            linear(Target::K)?,
+            linear(Target::V)?,
+            linear(Target::O)?,
+            linear(Target::Gate)?,
+            linear(Target::Up)?,
+            linear(Target::Down)?,
+        ];
+        layers.push(Layer { input_norm, post_norm, linears });
+    }
+    let final_norm = norm(take("model.norm.weight", config.hidden)?);
+    let head = if config.tied {
+        FrozenLinear::new(&table, config.vocab, config.hidden)
+    } else {
+        FrozenLinear::new(&take("lm_head.weight", config.vocab * config.hidden)?, config.vocab, config.hidden)
+    };
+    Ok(Llama {
+        embedding: Tensor::from_vec(table, (config.vocab, config.hidden), &Device::Cpu)?,
+        layers,
+        final_norm,
+        head,
+        inverse_frequencies: config.inverse_frequencies().into(),
+        config: config.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_told_apart_and_typos_get_a_hint() {
+        assert_eq!(Source::parse("smollm2-135m-instruct").unwrap(), Source::Named("smollm2-135m-instruct".into()));
+        assert_eq!(Source::parse("a/b.GGUF").unwrap(), Source::Gguf("a/b.GGUF".into()));
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().display().to_string();
+        assert_eq!(Source::parse(&folder).unwrap(), Source::Folder(dir.path().into()));
+        assert!(Source::parse("smollm2-135m-instrukt").unwrap_err().to_string().contains("did you mean"));
+        assert!(Source::parse("/no/such/folder").unwrap_err().to_string().contains("models list"));
+        assert!(Model::load(&Source::Folder(dir.path().into())).is_err());
+    }
+
+    #[test]
+    fn a_tensor_of_another_size_is_refused_by_name() {
+        let config = Model::tiny(&crate::model::TinySpec::default()).unwrap().config;
+        let short = |name: &str, count: usize| Ok(vec![0.0; count - usize::from(name.contains("up_proj"))]);
+        assert!(assemble(&config, short).err().unwrap().to_string().contains("model.layers.0.mlp.up_proj.weight"));
+    }
+}

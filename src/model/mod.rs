@@ -1,0 +1,266 @@
+//! Models: config, weights, tokenizer and chat template in; logits, LoRA layers and merged
+//! checkpoints out. One network serves inference and training, over flat rows without
+//! padding; a row's result never depends on its neighbours. Nothing here samples, trains
+//! or knows of tasks.
+
+pub mod adapter;
+pub mod causal;
+pub mod chat;
+pub mod config;
+pub mod fetch;
+pub mod gguf;
+pub mod kernel;
+pub mod linear;
+pub mod llama;
+pub mod load;
+pub mod lora;
+pub mod merge;
+pub mod ops;
+pub mod registry;
+pub mod safetensors;
+pub mod save;
+pub mod tiny;
+pub mod tokenizer;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+use crate::error::{Error, Result};
+use candle_core::Tensor;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+pub use causal::Causal;
+pub use chat::ChatTemplate;
+pub use config::Config;
+pub use linear::FrozenLinear;
+pub use llama::{Attend, Llama, Rows};
+pub use load::Source;
+pub use lora::{Lora, LoraConfig, RowAdapters, Target};
+pub use tiny::TinySpec;
+pub use tokenizer::Tokenizer;
+
+impl From<candle_core::Error> for Error {
+    fn from(e: candle_core::Error) -> Self {
+        Error::invalid(format!("tensor computation failed: {e}"))
+    }
+}
+
+/// Where a model came from and what exactly it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Origin {
+    /// What the user asked for: a registry name or a path.
+    pub name: String,
+    /// The file or folder that was read; `None` for a model made in memory.
+    pub path: Option<PathBuf>,
+    /// `gguf`, `safetensors` or `memory`.
+    pub format: &'static str,
+    /// SHA-256 of the weights: of the file when there is one, else of the files' names and hashes as canonical JSON.
+    pub sha256: String,
+    /// Arithmetic type of every computation: `f32`.
+    pub dtype: &'static str,
+    /// Type of the weights in the source, such as `BF16` or `Q4_1`.
+    pub stored: String,
+}
+
+/// A model ready to run.
+pub struct Model {
+    /// Dimensions and constants.
+    pub config: Config,
+    /// The network.
+    pub network: Llama,
+    /// Text to ids and back; absent when the source has none.
+    pub tokenizer: Option<Tokenizer>,
+    /// Conversation to text; absent when the source has none.
+    pub template: Option<ChatTemplate>,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+impl Model {
+    /// Reads a model. Errors name the file and what is missing, surplus or unsupported.
+    pub fn load(source: &Source) -> Result<Model> {
+        load::load(source)
+    }
+
+    /// Logits `[tokens, vocab]` of one sequence at every position, with an adapter or without.
+    pub fn logits(&self, tokens: &[u32], adapter: Option<&Lora>) -> Result<Tensor> {
+        let hidden = self.hidden(tokens, adapter)?;
+        self.network.logits(&hidden)
+    }
+
+    /// Hidden states `[tokens, hidden]` after the final norm, of one sequence.
+    pub fn hidden(&self, tokens: &[u32], adapter: Option<&Lora>) -> Result<Tensor> {
+        let positions: Vec<u32> = (0..tokens.len() as u32).collect();
+        let of_row = vec![adapter.map(|_| 0); tokens.len()];
+        let rows = Rows { tokens, positions: &positions, adapters: &of_row };
+        let loras: Vec<&Lora> = adapter.into_iter().collect();
+        let mut attend = Causal::one(&self.config, tokens.len());
+        self.network.forward(&rows, &loras, &mut attend)
+    }
+
+    /// The tokenizer, or an error that says that the source has none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.tokenizer.as_ref().ok_or_else(|| {
+            Error::invalid("the model has no tokenizer")
+                .at(&self.origin.name)
+                .hint("put the tokenizer.json of the model beside its weights")
+        })
+    }
+
+    /// The chat template, or an error that says that the source has none.
+    pub fn template(&self) -> Result<&ChatTemplate> {
+        self.template.as_ref().ok_or_else(|| {
+            Error::invalid("the model has no chat template")
+                .at(&self.origin.name)
+                .hint("put the model's chat_template.jinja beside its weights")
+        })
+    }
+
+    /// Token ids of text as it stands: nothing is added, special tokens written in it are recognised.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        self.tokenizer()?.encode(text)
+    }
+
+    /// Text of token ids; special tokens are left out when `skip_special`.
+    pub fn decode(&self, tokens: &[u32], skip_special: bool) -> Result<String> {
+        self.tokenizer()?.decode(tokens, skip_special)
+    }
+
+    /// Token ids of a conversation, ending with the opening of an assistant turn when `open`.
+    /// Messages are anything that serialises to `{role, content, …}`.
+    pub fn render<M: Serialize>(&self, messages: &[M], open: bool) -> Result<Vec<u32>> {
+        self.encode(&self.template()?.render(messages, open)?)
+    }
+
+    /// Token ids that follow the content of an assistant turn when `next` comes after it: the
+    /// end-of-turn token first, then `next`, then the opening of another assistant turn.
+    pub fn after_assistant<M: Serialize>(&self, next: &M) -> Result<Vec<u32>> {
+        self.encode(&self.template()?.after_assistant(next)?)
+    }
+
+    /// Ids that end an assistant turn (never empty for a model with a tokenizer that names one).
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.config.eos
+    }
+
+    /// Reads a PEFT adapter for this model.
+    pub fn load_adapter(&self, folder: &Path) -> Result<Lora> {
+        adapter::load(folder, &self.config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{distance, ids, json, model, smollm2, tensors};
+    use super::*;
+
+    /// Greedy continuation by whole-sequence logits, ties to the lowest id.
+    fn greedy(model: &Model, prompt: &[u32], adapter: Option<&Lora>, count: usize) -> Vec<u32> {
+        let mut tokens = prompt.to_vec();
+        for _ in 0..count {
+            let hidden = model.hidden(&tokens, adapter).unwrap();
+            let last = hidden.narrow(0, tokens.len() - 1, 1).unwrap();
+            let logits = testing::numbers(&model.network.logits(&last).unwrap());
+            let best = (0..logits.len()).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
+            tokens.push(best as u32);
+        }
+        tokens.split_off(prompt.len())
+    }
+
+    #[test]
+    fn logits_agree_with_the_reference() {
+        let (model, expected) = (model("llama_tied"), json("llama_tied/expected.json"));
+        let truth = tensors("llama_tied/expected.safetensors");
+        let adapter = model.load_adapter(&testing::fixtures().join("llama_tied/adapter")).unwrap();
+        for (i, prompt) in expected["prompts"].as_array().unwrap().iter().enumerate() {
+            let prompt = ids(prompt);
+            let base = distance(&model.logits(&prompt, None).unwrap(), &truth[&format!("logits.{i}")]);
+            let adapted =
+                distance(&model.logits(&prompt, Some(&adapter)).unwrap(), &truth[&format!("adapter_logits.{i}")]);
+            assert!(base < 1e-4 && adapted < 1e-4, "prompt {i}: base {base}, adapter {adapted}");
+        }
+    }
+
+    #[test]
+    fn hidden_states_agree_layer_by_layer() {
+        let (model, expected) = (model("llama_tied"), json("llama_tied/expected.json"));
+        let truth = tensors("llama_tied/expected.safetensors");
+        let prompt = ids(&expected["prompts"][1]);
+        let positions: Vec<u32> = (0..prompt.len() as u32).collect();
+        let mut attend = Causal::one(&model.config, prompt.len());
+        let mut x = model.network.embed(&prompt).unwrap();
+        assert!(distance(&x, &truth["hidden.1.0"]) < 1e-6);
+        for layer in 0..4 {
+            x = model.network.layer(layer, &x, &positions, &RowAdapters::base(), &mut attend).unwrap();
+            if layer == 3 {
+                x = model.network.final_norm(&x).unwrap();
+            }
+            assert!(distance(&x, &truth[&format!("hidden.1.{}", layer + 1)]) < 1e-5, "layer {layer}");
+        }
+    }
+
+    #[test]
+    fn greedy_tokens_agree_with_the_reference() {
+        let (model, expected) = (model("llama_tied"), json("llama_tied/expected.json"));
+        let adapter = model.load_adapter(&testing::fixtures().join("llama_tied/adapter")).unwrap();
+        for i in 0..3 {
+            let prompt = ids(&expected["prompts"][i]);
+            assert_eq!(greedy(&model, &prompt, None, 16), ids(&expected["greedy"][i]));
+            assert_eq!(greedy(&model, &prompt, Some(&adapter), 16), ids(&expected["adapter_greedy"][i]));
+        }
+    }
+
+    #[test]
+    fn smollm2_agrees_with_the_reference() {
+        let Some(model) = smollm2() else { return };
+        let golden = json("smollm2/smollm2_q4_1.json");
+        assert_eq!(model.origin.sha256, golden["sha256"].as_str().unwrap());
+        assert_eq!((model.origin.stored.as_str(), model.end_tokens()), ("Q4_1", [2].as_slice()));
+        for (text, tokens) in golden["tokenization"].as_object().unwrap() {
+            assert_eq!(model.encode(text).unwrap(), ids(tokens), "{text:?}");
+            assert_eq!(&model.decode(&ids(tokens), false).unwrap(), text);
+        }
+        for case in golden["cases"].as_array().unwrap() {
+            let messages = case["messages"].as_array().unwrap();
+            let rendered = model.template().unwrap().render(messages, true).unwrap();
+            assert_eq!(rendered, case["rendered"].as_str().unwrap());
+            let prompt = model.render(messages, true).unwrap();
+            assert_eq!(prompt, ids(&case["prompt_tokens"]));
+            let logits = model.logits(&prompt, None).unwrap();
+            let last = testing::numbers(&logits.narrow(0, prompt.len() - 1, 1).unwrap());
+            let mut order: Vec<u32> = (0..last.len() as u32).collect();
+            order.sort_by(|a, b| last[*b as usize].total_cmp(&last[*a as usize]));
+            assert_eq!(order[..5], ids(&case["top5_ids"]));
+            for (id, value) in order.iter().zip(case["top5_logits"].as_array().unwrap()) {
+                let difference = (f64::from(last[*id as usize]) - value.as_f64().unwrap()).abs();
+                assert!(difference < 1e-3, "logit of {id} differs by {difference}");
+            }
+            let total: f64 = last.iter().map(|x| f64::from(*x).exp()).sum();
+            assert!((total.ln() - case["logsumexp_last"].as_f64().unwrap()).abs() < 1e-3);
+            assert_eq!(greedy(&model, &prompt, None, 3), ids(&case["greedy_32"])[..3]);
+        }
+    }
+
+    #[test]
+    fn smollm2_weights_are_dequantised_as_the_reference_does() {
+        let Some(model) = smollm2() else { return };
+        let golden = json("smollm2/smollm2_q4_1.json");
+        let sums = golden["dequantised_checks"]["sum_and_abs_sum"].as_object().unwrap();
+        for (name, sum) in sums {
+            let weight = match name.as_str() {
+                "model.embed_tokens.weight" => model.network.embedding.clone(),
+                "model.layers.0.self_attn.q_proj.weight" => model.network.linear(0, Target::Q).unwrap().weight().unwrap(),
+                _ => model.network.linear(29, Target::Down).unwrap().weight().unwrap(),
+            };
+            let numbers = testing::numbers(&weight);
+            for (found, wanted) in numbers.iter().zip(golden["dequantised_checks"]["first8"][name].as_array().unwrap()) {
+                assert_eq!(*found, wanted.as_f64().unwrap() as f32, "{name}");
+            }
+            let total: f64 = numbers.iter().map(|x| f64::from(*x)).sum();
+            let absolute: f64 = numbers.iter().map(|x| f64::from(x.abs())).sum();
+            assert!((total - sum[0].as_f64().unwrap()).abs() < 1e-3, "{name}: {total}");
+            assert!((absolute - sum[1].as_f64().unwrap()).abs() < 1e-3, "{name}: {absolute}");
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Weights from a folder of safetensors files, one or sharded, and their writing. Every name
+//! of the network must be there with its shape, and nothing else may be.
+
+use super::config::Config;
+use super::lora::Target;
+use crate::error::{Error, Result};
+use crate::hash;
+use ::safetensors::{SafeTensors, tensor::TensorView};
+use candle_core::safetensors::Load;
+use candle_core::{DType, Device, Tensor};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Names and shapes of all tensors of a network, in the order of the layers.
+pub fn expected(config: &Config) -> Vec<(String, Vec<usize>)> {
+    let mut names = vec![("model.embed_tokens.weight".to_owned(), vec![config.vocab, config.hidden])];
+    for layer in 0..config.layers {
+        let prefix = format!("model.layers.{layer}");
+        for norm in ["input_layernorm", "post_attention_layernorm"] {
+            names.push((format!("{prefix}.{norm}.weight"), vec![config.hidden]));
+        }
+        for target in Target::ALL {
+            let (out, input) = target.shape(config);
+            names.push((format!("{prefix}.{}.weight", target.path()), vec![out, input]));
+        }
+    }
+    names.push(("model.norm.weight".to_owned(), vec![config.hidden]));
+    if !config.tied {
+        names.push(("lm_head.weight".to_owned(), vec![config.vocab, config.hidden]));
+    }
+    names
+}
+
+/// The weight files of a folder, read and checked.
+pub struct Checkpoint {
+    files: Vec<(String, Vec<u8>)>,
+    /// File of each tensor.
+    place: BTreeMap<String, usize>,
+    /// SHA-256 of the weights (see `Origin::sha256`).
+    pub sha256: String,
+    /// Type of the matrices, such as `BF16`.
+    pub stored: String,
+}
+
+impl Checkpoint {
+    /// Reads `model.safetensors`, or the shards that `model.safetensors.index.json` names, and
+    /// checks names and shapes against the network.
+    pub fn open(folder: &Path, config: &Config) -> Result<Checkpoint> {
+        let names = file_names(folder)?;
+        let mut files = Vec::new();
+        let mut hashes = BTreeMap::new();
+        for name in names {
+            let bytes = fs_err::read(folder.join(&name))?;
+            hashes.insert(name.clone(), hash::sha256_hex(&bytes));
+            files.push((name, bytes));
+        }
+        let sha256 = match hashes.len() {
+            1 => hashes.values().next().cloned().unwrap_or_default(),
+            _ => hash::sha256_json(&hashes)?,
+        };
+        let mut checkpoint = Checkpoint { files, place: BTreeMap::new(), sha256, stored: String::new() };
+        checkpoint.index(folder, config).map_err(|e| e.at(folder.display()))?;
+        Ok(checkpoint)
+    }
+
+    fn index(&mut self, folder: &Path, config: &Config) -> Result<()> {
+        let mut shapes = BTreeMap::new();
+        for (file, (name, bytes)) in self.files.iter().enumerate() {
+            let tensors = parse(bytes).map_err(|e| e.at(folder.join(name).display()))?;
+            for (tensor, view) in tensors.tensors() {
+                shapes.insert(tensor.clone(), view.shape().to_vec());
+                if tensor.ends_with("proj.weight") && self.stored.is_empty() {
+                    self.stored = format!("{:?}", view.dtype());
+                }
+                if let Some(other) = self.place.insert(tensor.clone(), file) {
+                    let other = &self.files[other].0;
+                    return Err(Error::invalid(format!("tensor `{tensor}` is both in {other} and in {name}")));
+                }
+            }
+        }
+        for (name, shape) in expected(config) {
+            match shapes.remove(&name) {
+                None => {
+                    return Err(Error::invalid(format!("tensor `{name}` is missing"))
+                        .hint("the checkpoint is incomplete, or its config.json belongs to another model"));
+                }
+                Some(found) if found != shape => {
+                    return Err(Error::invalid(format!("tensor `{name}` has shape {found:?}, not {shape:?}"))
+                        .hint("the config.json belongs to another model"));
+                }
+                Some(_) => {}
+            }
+        }
+        // Old exports carry rope's frequencies, which are computed here.
+        shapes.retain(|name, _| !name.ends_with(".rotary_emb.inv_freq"));
+        if config.tied && shapes.remove("lm_head.weight").is_some() {
+            let (head, table) = (self.bytes("lm_head.weight")?, self.bytes("model.embed_tokens.weight")?);
+            if head != table {
+                return Err(Error::invalid(
+                    "`tie_word_embeddings` is true, but `lm_head.weight` differs from the embedding",
+                ));
+            }
+        }
+        if let Some(name) = shapes.keys().next() {
+            return Err(Error::invalid(format!("tensor `{name}` belongs to no module of this network"))
+                .hint(format!("{} tensors are not known here; the file is of another kind of model", shapes.len())));
+        }
+        Ok(())
+    }
+
+    fn bytes(&self, name: &str) -> Result<Vec<u8>> {
+        self.view(name, |view| Ok(view.data().to_vec()))
+    }
+
+    fn view<T>(&self, name: &str, f: impl FnOnce(TensorView<'_>) -> Result<T>) -> Result<T> {
+        let missing = || Error::invalid(format!("tensor `{name}` is missing"));
+        let file = *self.place.get(name).ok_or_else(missing)?;
+        let (file, bytes) = self.files.get(file).ok_or_else(missing)?;
+        let tensors = parse(bytes).map_err(|e| e.at(file))?;
+        f(tensors.tensor(name).map_err(|_| missing())?)
+    }
+
+    /// A tensor in its stored type.
+    pub fn tensor(&self, name: &str) -> Result<Tensor> {
+        self.view(name, |view| {
+            view.load(&Device::Cpu).map_err(|e| Error::invalid(format!("tensor `{name}` cannot be read: {e}")))
+        })
+    }
+
+    /// A tensor as f32 numbers in row-major order.
+    pub fn numbers(&self, name: &str) -> Result<Vec<f32>> {
+        Ok(self.tensor(name)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+    }
+
+    /// Names of all tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.place.keys().map(String::as_str)
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>> {
+    SafeTensors::deserialize(bytes).map_err(|e| {
+        Error::invalid(format!("is not a valid safetensors file: {e}")).hint("fetch or export it again")
+    })
+}
+
+fn file_names(folder: &Path) -> Result<Vec<String>> {
+    let index = folder.join("model.safetensors.index.json");
+    if folder.join("model.safetensors").exists() {
+        return Ok(vec!["model.safetensors".to_owned()]);
+    }
+    if !index.exists() {
+        return Err(Error::invalid("has neither model.safetensors nor model.safetensors.index.json")
+            .at(folder.display())
+            .hint("give the folder of a safetensors checkpoint, or a .gguf file"));
+    }
+    let bad = |what: String| Error::invalid(what).at(index.display());
+    let value: serde_json::Value = serde_json::from_str(&fs_err::read_to_string(&index)?)
+        .map_err(|e| bad(format!("is not JSON: {e}")))?;
+    let map = value.get("weight_map").and_then(|m| m.as_object()).ok_or_else(|| bad("has no `weight_map`".into()))?;
+    let mut names = std::collections::BTreeSet::new();
+    for (tensor, file) in map {
+        let file = file.as_str().ok_or_else(|| bad(format!("`{tensor}` has no file name")))?;
+        if file.contains(['/', '\\']) || file.starts_with("..") {
+            return Err(bad(format!("shard `{file}` is not a plain file name")));
+        }
+        names.insert(file.to_owned());
+    }
+    if names.is_empty() { Err(bad("names no file".into())) } else { Ok(names.into_iter().collect()) }
+}
+
+/// The bytes of a safetensors file with these tensors (f32, f16 or bf16), marked as PyTorch's.
+pub fn serialize(tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
+    if let Some((name, tensor)) =
+        tensors.iter().find(|(_, t)| !matches!(t.dtype(), DType::F32 | DType::F16 | DType::BF16))
+    {
+        return Err(Error::invalid(format!("tensor `{name}` in {:?} cannot be written", tensor.dtype())));
+    }
+    let metadata = [("format".to_owned(), "pt".to_owned())].into_iter().collect();
+    ::safetensors::serialize(tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)), Some(metadata))
+        .map_err(|e| Error::invalid(format!("tensors cannot be written: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::testing::{fixtures, numbers, tensors};
+    use crate::model::{Model, Source};
+    use std::path::PathBuf;
+
+    /// A folder with the fixture's config and the given tensors, in as many shards as there are lists.
+    fn folder(shards: &[Vec<(String, Tensor)>]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_owned();
+        fs_err::copy(fixtures().join("llama_tied/config.json"), path.join("config.json")).unwrap();
+        if let [one] = shards {
+            fs_err::write(path.join("model.safetensors"), serialize(one).unwrap()).unwrap();
+        } else {
+            let mut map = serde_json::Map::new();
+            for (i, shard) in shards.iter().enumerate() {
+                let name = format!("model-{i}.safetensors");
+                fs_err::write(path.join(&name), serialize(shard).unwrap()).unwrap();
+                map.extend(shard.iter().map(|(tensor, _)| (tensor.clone(), name.clone().into())));
+            }
+            let index = serde_json::json!({ "weight_map": map });
+            fs_err::write(path.join("model.safetensors.index.json"), index.to_string()).unwrap();
+        }
+        (dir, path)
+    }
+
+    fn fixture() -> Vec<(String, Tensor)> {
+        let mut all: Vec<_> = tensors("llama_tied/model.safetensors").into_iter().collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all
+    }
+
+    fn logits(path: &Path) -> Vec<f32> {
+        let model = Model::load(&Source::Folder(path.to_owned())).unwrap();
+        numbers(&model.logits(&[1, 2, 3], None).unwrap())
+    }
+
+    fn refusal(tensors: Vec<(String, Tensor)>) -> String {
+        let (_dir, path) = folder(&[tensors]);
+        Model::load(&Source::Folder(path)).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn shards_are_the_same_model() {
+        let all = fixture();
+        let (_dir, path) = folder(&[all[..10].to_vec(), all[10..].to_vec()]);
+        assert!(logits(&path) == logits(&fixtures().join("llama_tied")));
+    }
+
+    #[test]
+    fn a_head_equal_to_the_embedding_is_fine_when_tied() {
+        let mut all = fixture();
+        let table = all.iter().find(|(n, _)| n == "model.embed_tokens.weight").unwrap().1.clone();
+        all.push(("lm_head.weight".into(), table.clone()));
+        let (_dir, path) = folder(&[all.clone()]);
+        assert!(logits(&path) == logits(&fixtures().join("llama_tied")));
+        all.last_mut().unwrap().1 = (table * 2.0).unwrap();
+        assert!(refusal(all).contains("lm_head.weight"));
+    }
+
+    #[test]
+    fn missing_surplus_and_misshapen_tensors_are_refused_by_name() {
+        let without: Vec<_> = fixture().into_iter().filter(|(n, _)| !n.contains("2.mlp.up")).collect();
+        assert!(refusal(without).contains("`model.layers.2.mlp.up_proj.weight` is missing"));
+        let mut surplus = fixture();
+        surplus.push(("model.layers.9.mlp.up_proj.weight".into(), surplus[0].1.clone()));
+        assert!(refusal(surplus).contains("model.layers.9.mlp.up_proj.weight"));
+        let mut turned = fixture();
+        let (name, tensor) = turned.iter_mut().find(|(n, _)| n.ends_with("0.mlp.down_proj.weight")).unwrap();
+        *tensor = tensor.t().unwrap().contiguous().unwrap();
+        let name = name.clone();
+        assert!(refusal(turned).contains(&name));
+    }
+
+    #[test]
+    fn damaged_files_are_errors() {
+        let (_dir, path) = folder(&[fixture()]);
+        let file = path.join("model.safetensors");
+        let bytes = fs_err::read(&file).unwrap();
+        for cut in [0, 7, 100, bytes.len() - 1] {
+            fs_err::write(&file, &bytes[..cut]).unwrap();
+            let error = Model::load(&Source::Folder(path.clone())).err().unwrap().to_string();
+            assert!(error.contains("model.safetensors"), "{error}");
+        }
+        fs_err::remove_file(&file).unwrap();
+        assert!(Model::load(&Source::Folder(path.clone())).err().unwrap().to_string().contains("neither"));
+        fs_err::write(path.join("model.safetensors.index.json"), r#"{"weight_map": {"a": "../x"}}"#).unwrap();
+        assert!(Model::load(&Source::Folder(path)).err().unwrap().to_string().contains("../x"));
+    }
+
+    #[test]
+    fn half_precision_survives_writing() {
+        let exact = fixture()[0].1.clone();
+        for dtype in [DType::BF16, DType::F16] {
+            let half = exact.to_dtype(dtype).unwrap();
+            let bytes = serialize(&[("x".into(), half.clone())]).unwrap();
+            let back = SafeTensors::deserialize(&bytes).unwrap().tensor("x").unwrap().load(&Device::Cpu).unwrap();
+            assert_eq!(back.dtype(), dtype);
+            let wide = |t: &Tensor| numbers(&t.to_dtype(DType::F32).unwrap());
+            assert!(wide(&back) == wide(&half));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A tiny Llama with seeded random weights and a tokenizer of single bytes, made on the
+//! spot: it knows nothing, but runs every part of the road without a download.
+
+use super::config::Config;
+use super::load::assemble;
+use super::tokenizer::{Bpe, Tokenizer, byte_characters};
+use super::{ChatTemplate, Model, Origin};
+use crate::error::Result;
+use crate::hash;
+use crate::philox::Philox;
+
+/// Dimensions of a tiny model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TinySpec {
+    /// Names the random weights.
+    pub seed: u64,
+    /// Width of a hidden state.
+    pub hidden: usize,
+    /// Width of the MLP.
+    pub intermediate: usize,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key heads.
+    pub kv_heads: usize,
+    /// Longest context in tokens (bytes, here).
+    pub max_positions: usize,
+}
+
+impl Default for TinySpec {
+    fn default() -> Self {
+        TinySpec { seed: 1, hidden: 64, intermediate: 128, layers: 2, heads: 4, kv_heads: 2, max_positions: 4096 }
+    }
+}
+
+const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+
+const TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' \
+     + message['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}\
+     {{ '<|im_start|>assistant\n' }}{% endif %}";
+
+impl Model {
+    /// Makes a tiny model: the same spec gives the same weights to the bit. Ids 0 to 2 are the
+    /// special tokens (2 ends a turn), id 3 + b is byte b.
+    pub fn tiny(spec: &TinySpec) -> Result<Model> {
+        let tokens: Vec<String> =
+            SPECIAL.iter().map(|t| (*t).to_owned()).chain(byte_characters().map(String::from)).collect();
+        let config = Config {
+            vocab: tokens.len(),
+            hidden: spec.hidden,
+            intermediate: spec.intermediate,
+            layers: spec.layers,
+            heads: spec.heads,
+            kv_heads: spec.kv_heads,
+            head_dim: spec.hidden.checked_div(spec.heads).unwrap_or_default(),
+            norm_eps: 1e-5,
+            rope_theta: 10_000.0,
+            rope_scaling: None,
+            max_positions: spec.max_positions,
+            tied: false,
+            bos: Some(1),
+            eos: vec![2],
+        };
+        let mut hashed = Vec::new();
+        let network = assemble(&config, |name, count| {
+            let weights = random_weights(spec, name, count);
+            hashed.push((name.to_owned(), hash::sha256_hex(&weights.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())));
+            Ok(weights)
+        })?;
+        let place = "tiny model";
+        let bpe = Bpe { tokens: &tokens, special: &[0, 1, 2], added: &[], merges: &[], pre: "gpt-2" };
+        Ok(Model {
+            tokenizer: Some(Tokenizer::from_bpe(&bpe, place)?),
+            template: Some(ChatTemplate::new(TEMPLATE.to_owned(), SPECIAL[1], SPECIAL[2], place)?),
+            origin: Origin {
+                name: format!("tiny-{}", spec.seed),
+                path: None,
+                format: "memory",
+                sha256: hash::sha256_json(&hashed)?,
+                dtype: "f32",
+                stored: "F32".to_owned(),
+            },
+            config,
+            network,
+        })
+    }
+}
+
+/// Norms of one; matrices with a standard deviation that keeps activations near one.
+fn random_weights(spec: &TinySpec, name: &str, count: usize) -> Vec<f32> {
+    if name.ends_with("norm.weight") {
+        return vec![1.0; count];
+    }
+    let inputs = if name.ends_with("down_proj.weight") { spec.intermediate } else { spec.hidden };
+    let deviation = if name.contains("embed_tokens") { 1.0 } else { 1.5 / (inputs as f64).sqrt() };
+    let mut stream = Philox::named(&format!("tiny/{}/{name}", spec.seed));
+    let mut weights = Vec::with_capacity(count + 1);
+    while weights.len() < count {
+        // Box and Muller's pair of normal deviates.
+        let radius = (-2.0 * (1.0 - stream.unit()).ln()).sqrt() * deviation;
+        let (sin, cos) = (std::f64::consts::TAU * stream.unit()).sin_cos();
+        weights.push((radius * cos) as f32);
+        weights.push((radius * sin) as f32);
+    }
+    weights.truncate(count);
+    weights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Source;
+    use crate::model::testing::numbers;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_same_seed_is_the_same_model_and_another_is_not() {
+        let make = |seed| Model::tiny(&TinySpec { seed, ..TinySpec::default() }).unwrap();
+        let (one, again, other) = (make(1), make(1), make(2));
+        assert_eq!(one.origin.sha256, again.origin.sha256);
+        assert_ne!(one.origin.sha256, other.origin.sha256);
+        let logits = |m: &Model| numbers(&m.logits(&[5, 6, 7], None).unwrap());
+        assert!(logits(&one) == logits(&again) && logits(&one) != logits(&other));
+    }
+
+    #[test]
+    fn a_saved_one_loads_as_the_same_model() {
+        let model = Model::tiny(&TinySpec { layers: 3, hidden: 96, heads: 6, kv_heads: 3, ..TinySpec::default() }).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let sha256 = model.save(dir.path()).unwrap();
+        let again = Model::load(&Source::parse(&dir.path().display().to_string()).unwrap()).unwrap();
+        assert_eq!((again.origin.sha256.as_str(), &again.config), (sha256.as_str(), &model.config));
+        let tokens = model.encode("<|im_start|>user\nhé\n<|im_end|>").unwrap();
+        assert_eq!(tokens, again.encode("<|im_start|>user\nhé\n<|im_end|>").unwrap());
+        assert_eq!((tokens[0], tokens.last()), (1, Some(&2)));
+        let logits = |m: &Model| numbers(&m.logits(&tokens, None).unwrap());
+        assert!(logits(&again) == logits(&model));
+        assert_eq!(again.tokenizer().unwrap().sha256(), model.tokenizer().unwrap().sha256());
+    }
+
+    #[test]
+    fn impossible_dimensions_are_errors() {
+        for spec in [
+            TinySpec { heads: 0, ..TinySpec::default() },
+            TinySpec { kv_heads: 3, ..TinySpec::default() },
+            TinySpec { hidden: 36, ..TinySpec::default() },
+        ] {
+            assert!(Model::tiny(&spec).is_err(), "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn turns_are_framed_and_follow_each_other() {
+        let model = Model::tiny(&TinySpec::default()).unwrap();
+        let turn = |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
+        let opened = model.render(&[turn("user", "a")], true).unwrap();
+        let whole = model.render(&[turn("user", "a"), turn("assistant", "b"), turn("user", "c")], true).unwrap();
+        let mut built = opened;
+        built.extend(model.encode("b").unwrap());
+        built.extend(model.after_assistant(&turn("user", "c")).unwrap());
+        assert_eq!(built, whole);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+        #[test]
+        fn text_survives_its_tokens(text in "\\PC*|[a-z \\n\\t]*") {
+            let model = Model::tiny(&TinySpec { layers: 1, hidden: 8, ..TinySpec::default() }).unwrap();
+            let tokens = model.encode(&text).unwrap();
+            prop_assert_eq!(tokens.len(), text.len());
+            prop_assert_eq!(model.decode(&tokens, false).unwrap(), text);
+        }
+    }
+}

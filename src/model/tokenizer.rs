@@ -1,0 +1,204 @@
+//! Text to token ids and back: from a `tokenizer.json`, or from the vocabulary and merges
+//! that a GGUF file carries, written out as a `tokenizer.json` first so that there is one road.
+
+use crate::error::{Error, Result};
+use crate::hash;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// A tokenizer, with the text of its `tokenizer.json`.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    json: String,
+}
+
+/// Vocabulary and merges of a byte-level BPE, as a GGUF file stores them.
+pub struct Bpe<'a> {
+    /// Tokens in the order of their ids.
+    pub tokens: &'a [String],
+    /// Ids of control tokens: found as a whole in text, left out of decoded text on request.
+    pub special: &'a [u32],
+    /// Ids of other tokens that are found as a whole in text.
+    pub added: &'a [u32],
+    /// Merges such as `Ġ t`, most important first.
+    pub merges: &'a [String],
+    /// Name of the rule that splits text before merging (`tokenizer.ggml.pre`).
+    pub pre: &'a str,
+}
+
+impl Tokenizer {
+    /// Parses a `tokenizer.json`; `place` names it in errors.
+    pub fn from_json(json: String, place: &str) -> Result<Tokenizer> {
+        let mut inner = tokenizers::Tokenizer::from_bytes(json.as_bytes())
+            .map_err(|e| Error::invalid(format!("is not a usable tokenizer: {e}")).at(place))?;
+        // Files from training runs may cut or pad; a context is never cut silently here.
+        inner
+            .with_truncation(None)
+            .map_err(|e| Error::invalid(format!("truncation cannot be switched off: {e}")).at(place))?;
+        inner.with_padding(None);
+        Ok(Tokenizer { inner, json })
+    }
+
+    /// The `tokenizer.json` of a folder, if it has one.
+    pub fn from_folder(folder: &Path) -> Result<Option<Tokenizer>> {
+        let path = folder.join("tokenizer.json");
+        if !path.exists() {
+            return Ok(None);
+        }
+        Self::from_json(fs_err::read_to_string(&path)?, &path.display().to_string()).map(Some)
+    }
+
+    /// A byte-level BPE from its parts. Errors name an unknown splitting rule.
+    pub fn from_bpe(bpe: &Bpe<'_>, place: &str) -> Result<Tokenizer> {
+        let byte_level =
+            |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
+        let split = |pattern: &str| {
+            json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false})
+        };
+        let pre = match bpe.pre {
+            "smollm" => json!([{"type": "Digits", "individual_digits": true}, byte_level(true)]),
+            "gpt-2" => json!([byte_level(true)]),
+            "llama-bpe" => json!([split(LLAMA3_SPLIT), byte_level(false)]),
+            other => {
+                return Err(Error::invalid(format!("tokenizer rule `{other}` is not supported"))
+                    .at(place)
+                    .hint("supported: smollm, gpt-2, llama-bpe; a folder with the model's tokenizer.json also works"));
+            }
+        };
+        let token = |id: &u32| {
+            bpe.tokens.get(*id as usize).ok_or_else(|| Error::invalid(format!("token {id} is not in the vocabulary")).at(place))
+        };
+        let mut added = Vec::new();
+        for (ids, special) in [(bpe.special, true), (bpe.added, false)] {
+            for id in ids {
+                added.push(json!({"id": id, "content": token(id)?, "single_word": false, "lstrip": false,
+                    "rstrip": false, "normalized": false, "special": special}));
+            }
+        }
+        added.sort_by_key(|t| t["id"].as_u64());
+        let mut merges = Vec::with_capacity(bpe.merges.len());
+        for merge in bpe.merges {
+            let (left, right) = merge
+                .split_once(' ')
+                .ok_or_else(|| Error::invalid(format!("merge `{merge}` is not two tokens")).at(place))?;
+            merges.push(json!([left, right]));
+        }
+        let vocab: serde_json::Map<String, Value> =
+            bpe.tokens.iter().enumerate().map(|(id, token)| (token.clone(), Value::from(id))).collect();
+        if vocab.len() != bpe.tokens.len() {
+            return Err(Error::invalid("the vocabulary has a token twice").at(place));
+        }
+        let file = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": pre},
+            "post_processor": null,
+            "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+                "ignore_merges": bpe.pre == "llama-bpe", "vocab": vocab, "merges": merges},
+        });
+        Self::from_json(file.to_string(), place)
+    }
+
+    /// Token ids of `text` as it stands: nothing is put before or after it.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let encoding = self
+            .inner
+            .encode_fast(text, false)
+            .map_err(|e| Error::invalid(format!("text cannot be tokenised: {e}")))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Text of token ids, special tokens left out when `skip_special`. Bytes that are not UTF-8
+    /// become replacement characters.
+    pub fn decode(&self, tokens: &[u32], skip_special: bool) -> Result<String> {
+        self.inner
+            .decode(tokens, skip_special)
+            .map_err(|e| Error::invalid(format!("tokens cannot be decoded: {e}")))
+    }
+
+    /// The id of a token written out, such as `<|im_end|>`.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The token of an id, as the vocabulary writes it.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    /// Number of ids that mean something; a network's vocabulary may be padded beyond it.
+    pub fn size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// The text of its `tokenizer.json`.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// SHA-256 of its `tokenizer.json`.
+    pub fn sha256(&self) -> String {
+        hash::sha256_hex(self.json.as_bytes())
+    }
+}
+
+/// How Llama 3 splits text: contractions, words with one leading mark, up to three digits, runs of marks, white space.
+const LLAMA3_SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// The characters that stand for the bytes 0 to 255 in a byte-level vocabulary: printable bytes
+/// stand for themselves, the others are moved up from 256 in their order.
+pub fn byte_characters() -> [char; 256] {
+    let mut table = ['\0'; 256];
+    let mut moved = 0u32;
+    for (byte, slot) in (0u32..).zip(table.iter_mut()) {
+        let printable = (0x21..=0x7e).contains(&byte) || (0xa1..=0xac).contains(&byte) || (0xae..=0xff).contains(&byte);
+        let code = if printable { byte } else { 256 + moved };
+        moved += u32::from(!printable);
+        *slot = char::from_u32(code).expect("codes below 512 are characters");
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(merges: &[&str], pre: &str) -> Result<Tokenizer> {
+        let mut tokens: Vec<String> = byte_characters().map(String::from).to_vec();
+        tokens.extend(merges.iter().map(|m| m.replace(' ', "")));
+        tokens.push("<|end|>".into());
+        let end = tokens.len() as u32 - 1;
+        let merges: Vec<String> = merges.iter().map(|m| (*m).to_owned()).collect();
+        Tokenizer::from_bpe(&Bpe { tokens: &tokens, special: &[end], added: &[], merges: &merges, pre }, "test")
+    }
+
+    #[test]
+    fn byte_characters_are_those_of_byte_level_vocabularies() {
+        let table = byte_characters();
+        assert_eq!((table[usize::from(b'A')], table[usize::from(b' ')], table[usize::from(b'\n')]), ('A', 'Ġ', 'Ċ'));
+        let alphabet: std::collections::BTreeSet<char> = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet().into_iter().collect();
+        assert_eq!(table.into_iter().collect::<std::collections::BTreeSet<_>>(), alphabet);
+    }
+
+    #[test]
+    fn merges_apply_in_order_and_digits_stay_apart_where_the_rule_says_so() {
+        let text = "12ab<|end|> ab";
+        let tokens = |pre| parts(&["a b", "1 2", "Ġ ab"], pre).unwrap().encode(text).unwrap();
+        assert_eq!(tokens("gpt-2"), [257, 256, 259, 258]);
+        assert_eq!(tokens("smollm"), [b'1'.into(), b'2'.into(), 256, 259, 258]);
+        assert_eq!(tokens("llama-bpe"), [257, 256, 259, 258]);
+        let tokenizer = parts(&["a b"], "smollm").unwrap();
+        assert_eq!(tokenizer.decode(&[256, 257], true).unwrap(), "ab");
+        assert_eq!(tokenizer.decode(&[256, 257], false).unwrap(), "ab<|end|>");
+        assert_eq!((tokenizer.id("<|end|>"), tokenizer.size()), (Some(257), 258));
+    }
+
+    #[test]
+    fn unknown_rules_and_broken_parts_are_refused_by_name() {
+        assert!(parts(&[], "deepseek-coder").err().unwrap().to_string().contains("deepseek-coder"));
+        assert!(parts(&["ab"], "gpt-2").err().unwrap().to_string().contains("`ab`"));
+        assert!(parts(&["a b", "a b"], "gpt-2").err().unwrap().to_string().contains("twice"));
+        assert!(Tokenizer::from_json("{".into(), "x/tokenizer.json").err().unwrap().to_string().starts_with("x/tokenizer.json"));
+    }
+}

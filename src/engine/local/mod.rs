@@ -1,0 +1,373 @@
+//! The local engine: continuous batching over a fixed pool of lanes. A step gathers one row
+//! for each call that is decoding and rows of contexts still to be read, runs them through
+//! the network as one flat batch, and draws a token wherever a row was its call's last.
+//! Rows know nothing of each other, so an answer's bits depend on its request alone.
+
+mod attention;
+mod cache;
+mod kernels;
+mod lanes;
+mod plan;
+mod sample;
+mod stop;
+#[cfg(test)]
+mod tests;
+
+pub use kernels::instruction_set;
+pub use plan::MemoryPlan;
+
+use super::{Backend, Completion, Finish, Identity, Request};
+use crate::environment::Message;
+use crate::error::{Error, Result};
+use crate::model::{Lora, Model, Rows};
+use attention::{LaneAttention, Place, with_f32};
+use candle_core::{Device, Tensor};
+use lanes::{Lanes, Run, Waiting};
+use rayon::prelude::*;
+use sample::Drawn;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Most rows of one step: enough that reading the weights costs less than using them.
+pub const ROW_BUDGET: usize = 64;
+
+/// Logits that one thread draws from before another is asked for.
+const DRAW_TOGETHER: usize = 1 << 15;
+
+/// Sizes of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Calls that run at the same time, `1..=ROW_BUDGET`.
+    pub slots: usize,
+    /// Most tokens of a call, context and completion together; at most the model's own limit.
+    pub context: usize,
+    /// Earlier contexts kept for later calls that start alike, beside those still in idle slots;
+    /// each costs a slot's share of cache memory.
+    pub kept: usize,
+    /// Whether a call takes over prefixes computed by others. Changes time only.
+    pub share_prefixes: bool,
+}
+
+impl Options {
+    /// `slots` calls of at most `context` tokens, with a quarter as many kept contexts.
+    pub fn new(slots: usize, context: usize) -> Self {
+        Options { slots, context, kept: slots.div_ceil(4), share_prefixes: true }
+    }
+
+    fn lanes(&self) -> usize {
+        self.slots + self.kept
+    }
+}
+
+/// Work done so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Tokens of contexts that were computed.
+    pub prefill_tokens: u64,
+    /// Tokens of contexts taken over from another computation.
+    pub shared_tokens: u64,
+    /// Tokens sampled.
+    pub decode_tokens: u64,
+    /// Steps in which the network ran.
+    pub steps: u64,
+}
+
+/// The engine.
+pub struct Engine {
+    model: Arc<Model>,
+    options: Options,
+    identity: Identity,
+    memory: MemoryPlan,
+    adapters: Vec<(String, Lora)>,
+    end_tokens: Vec<u32>,
+    /// Ids from here on are padding of the embedding.
+    vocabulary: usize,
+    cache: cache::Cache,
+    lanes: Lanes,
+    counters: Counters,
+}
+
+impl Engine {
+    /// An engine for a model. Refuses sizes of zero, more slots than rows in a step, and a context
+    /// beyond the model's limit. A model without a tokenizer completes ids; the text stays empty.
+    pub fn new(model: Arc<Model>, options: Options) -> Result<Self> {
+        if options.slots == 0 || options.slots > ROW_BUDGET {
+            return Err(
+                Error::invalid(format!("{} slots are not in 1..={ROW_BUDGET}", options.slots)).at("slots")
+            );
+        }
+        let limit = model.config.max_positions;
+        if options.context < 2 || options.context > limit {
+            return Err(Error::invalid(format!(
+                "a context of {} tokens is not in 2..={limit}",
+                options.context
+            ))
+            .at("context")
+            .hint(format!("the model was made for at most {limit} tokens")));
+        }
+        let config = &model.config;
+        let mut end_tokens = model.end_tokens().to_vec();
+        // Some checkpoints name only the end of a document, though their chats end turns like this.
+        end_tokens.extend(model.tokenizer.as_ref().and_then(|t| t.id("<|im_end|>")));
+        let vocabulary = model.tokenizer.as_ref().map_or(config.vocab, |t| t.size().min(config.vocab));
+        Ok(Engine {
+            options,
+            identity: plan::identity(&model, &options)?,
+            memory: MemoryPlan::new(config, &options),
+            adapters: Vec::new(),
+            end_tokens,
+            vocabulary,
+            cache: cache::Cache::new(options.lanes(), plan::lane_shape(config, &options)),
+            lanes: Lanes::new(options.lanes(), options.slots, options.share_prefixes),
+            counters: Counters::default(),
+            model,
+        })
+    }
+
+    /// Registers an adapter; the handle goes into requests. Refuses a name that is taken and an
+    /// adapter of another depth.
+    pub fn add_adapter(&mut self, name: impl Into<String>, adapter: Lora) -> Result<usize> {
+        let name = name.into();
+        if self.adapter(&name).is_some() {
+            return Err(Error::invalid(format!("an adapter named `{name}` is already registered")));
+        }
+        if adapter.layer_count() != self.model.config.layers {
+            return Err(Error::invalid(format!(
+                "the adapter has {} layers, the model {}",
+                adapter.layer_count(),
+                self.model.config.layers
+            ))
+            .at(&name));
+        }
+        self.adapters.push((name, adapter));
+        Ok(self.adapters.len() - 1)
+    }
+
+    /// The handle of an adapter registered under that name.
+    pub fn adapter(&self, name: &str) -> Option<usize> {
+        self.adapters.iter().position(|(n, _)| n == name)
+    }
+
+    /// The model that answers.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// Memory that the engine holds.
+    pub fn memory_plan(&self) -> MemoryPlan {
+        self.memory
+    }
+
+    /// Work done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Gives up a call, queued or running; whether there was one. Its slot is free at once.
+    pub fn cancel(&mut self, id: u64) -> bool {
+        if let Some(lane) = self.lanes.lane_of(id) {
+            return self.lanes.release(lane).is_some();
+        }
+        let before = self.lanes.queue.len();
+        self.lanes.queue.retain(|w| w.request.id != id);
+        self.lanes.queue.len() < before
+    }
+
+    fn check(&self, request: &Request) -> Result<()> {
+        let place = format!("request {}", request.id);
+        let refuse = |what: String| Err(Error::invalid(what).at(&place));
+        if self.lanes.contains(request.id) {
+            return refuse("another call of this id is in flight".into());
+        }
+        if request.tokens.is_empty() {
+            return refuse("the context is empty".into());
+        }
+        if request.tokens.len() >= self.options.context {
+            return Err(Error::invalid(format!(
+                "{} tokens of context leave no room in {}",
+                request.tokens.len(),
+                self.options.context
+            ))
+            .at(&place)
+            .hint("raise the engine's context length or shorten the prompt"));
+        }
+        if let Some(bad) = request.tokens.iter().find(|t| **t as usize >= self.model.config.vocab) {
+            return refuse(format!(
+                "token id {bad} is outside the vocabulary of {}",
+                self.model.config.vocab
+            ));
+        }
+        if request.adapter.is_some_and(|a| a >= self.adapters.len()) {
+            return refuse("the adapter is not registered with this engine".into());
+        }
+        if !request.sampling.stop.is_empty() && self.model.tokenizer.is_none() {
+            return refuse("stop strings need a tokenizer, which this model does not have".into());
+        }
+        sample::validate(&request.sampling).map_err(|e| e.at(&place))
+    }
+
+    /// The rows of the next step: one for each decoding call, then contexts in order of admission
+    /// as far as the budget goes.
+    fn gather(&self) -> Vec<Place> {
+        let running = |lane: usize| self.lanes.lanes[lane].run.as_ref().map(|run| (lane, run));
+        let mut order: Vec<(usize, &Run)> = (0..self.lanes.lanes.len()).filter_map(running).collect();
+        order.sort_by_key(|(lane, run)| (self.lanes.lanes[*lane].computed.len() < run.prompt, run.ticket));
+        let mut places = Vec::with_capacity(ROW_BUDGET);
+        for (lane, run) in order {
+            let done = self.lanes.lanes[lane].computed.len();
+            let take = (run.tokens.len() - done).min(ROW_BUDGET - places.len());
+            places.extend((done..done + take).map(|position| Place { lane, position }));
+        }
+        places
+    }
+
+    /// Runs the network on these rows; hidden states `[rows, hidden]`. Writes nothing but the cache,
+    /// so that a step that fails can be repeated.
+    fn forward(&mut self, places: &[Place]) -> Result<Tensor> {
+        let run = |place: &Place| {
+            self.lanes.lanes[place.lane].run.as_ref().expect("rows are gathered from running calls only")
+        };
+        let tokens: Vec<u32> = places.iter().map(|p| run(p).tokens[p.position]).collect();
+        let positions: Vec<u32> = places.iter().map(|p| p.position as u32).collect();
+        let adapters: Vec<Option<usize>> = places.iter().map(|p| run(p).request.adapter).collect();
+        let loras: Vec<&Lora> = self.adapters.iter().map(|(_, lora)| lora).collect();
+        let rows = Rows { tokens: &tokens, positions: &positions, adapters: &adapters };
+        let mut attend = LaneAttention { cache: &mut self.cache, places };
+        self.model.network.forward(&rows, &loras, &mut attend)
+    }
+
+    /// A token for each lane whose last known token is among the rows.
+    fn draw(&self, places: &[Place], hidden: &Tensor) -> Result<Vec<(usize, Drawn)>> {
+        let last = |(_, p): &(usize, &Place)| {
+            self.lanes.lanes[p.lane].run.as_ref().is_some_and(|run| p.position + 1 == run.tokens.len())
+        };
+        let (rows, lanes): (Vec<u32>, Vec<usize>) =
+            places.iter().enumerate().filter(last).map(|(row, p)| (row as u32, p.lane)).unzip();
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let count = rows.len();
+        let chosen = hidden.index_select(&Tensor::from_vec(rows, count, &Device::Cpu)?, 0)?;
+        let logits = self.model.network.logits(&chosen)?.contiguous()?;
+        let width = logits.dims2()?.1;
+        with_f32(&logits, |logits| {
+            let draw_one = |(lane, row): (&usize, &[f32])| {
+                let run = self.lanes.lanes[*lane].run.as_ref().expect("only running calls are drawn for");
+                let index = (run.tokens.len() - run.prompt) as u64;
+                let drawn = sample::draw(row, self.vocabulary, &run.request.sampling, &run.key, index)
+                    .map_err(|e| e.at(format!("request {}", run.request.id)))?;
+                Ok((*lane, drawn))
+            };
+            // Small vocabularies are drawn from faster than work is handed out.
+            let least = DRAW_TOGETHER.div_ceil(width);
+            lanes.par_iter().zip(logits.par_chunks_exact(width)).with_min_len(least).map(draw_one).collect()
+        })?
+    }
+
+    /// Notes what a step has computed and drawn.
+    fn commit(&mut self, places: &[Place], drawn: &[(usize, Drawn)]) {
+        for place in places {
+            let lane = &mut self.lanes.lanes[place.lane];
+            if let Some(run) = &lane.run {
+                lane.computed.push(run.tokens[place.position]);
+                self.counters.prefill_tokens += u64::from(place.position < run.prompt);
+            }
+        }
+        for (lane, drawn) in drawn {
+            if let Some(run) = &mut self.lanes.lanes[*lane].run {
+                run.tokens.push(drawn.token);
+                run.logprobs.extend(drawn.logprob);
+            }
+        }
+        self.counters.decode_tokens += drawn.len() as u64;
+        self.counters.steps += 1;
+    }
+
+    /// Why the call in a lane ends after its latest token, if it does.
+    fn finish(&mut self, lane: usize) -> Result<Option<Finish>> {
+        let (model, context) = (self.model.clone(), self.options.context);
+        let Some(run) = &mut self.lanes.lanes[lane].run else { return Ok(None) };
+        if run.tokens.last().is_some_and(|t| self.end_tokens.contains(t)) {
+            return Ok(Some(Finish::Stop));
+        }
+        if let Some(watch) = &mut run.watch
+            && watch.sees_stop(&run.tokens[run.prompt..], |ids| model.decode(ids, true))?
+        {
+            return Ok(Some(Finish::Stop));
+        }
+        let sampled = run.tokens.len() - run.prompt;
+        let full = sampled >= run.request.sampling.max_tokens || run.tokens.len() >= context;
+        Ok(full.then_some(Finish::Length))
+    }
+
+    fn complete(&self, run: Run, finish: Finish) -> Result<Completion> {
+        let tokens = run.tokens[run.prompt..].to_vec();
+        let mut text = match self.model.tokenizer {
+            Some(_) => self.model.decode(&tokens, true)?,
+            None => String::new(),
+        };
+        if let Some(cut) = stop::first_stop(&text, &run.request.sampling.stop) {
+            text.truncate(cut);
+        }
+        Ok(Completion {
+            id: run.request.id,
+            tokens,
+            text,
+            finish,
+            prompt_tokens: run.prompt,
+            logprobs: run.request.sampling.logprobs.then_some(run.logprobs),
+            wall_ms: run.submitted.elapsed().as_millis() as u64,
+        })
+    }
+}
+
+impl Backend for Engine {
+    fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    fn render(&self, messages: &[Message]) -> Result<Vec<u32>> {
+        self.model.render(messages, true)
+    }
+
+    fn extend(&self, context: &[u32], sampled: &[u32], next: &Message) -> Result<Vec<u32>> {
+        // What follows an assistant's content begins with the end-of-turn token.
+        let content = match sampled.split_last() {
+            Some((last, content)) if self.end_tokens.contains(last) => content,
+            _ => sampled,
+        };
+        Ok([context, content, &self.model.after_assistant(next)?].concat())
+    }
+
+    fn submit(&mut self, request: Request) -> Result<()> {
+        self.check(&request)?;
+        self.lanes.queue.push_back(Waiting { request, submitted: Instant::now() });
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<Vec<Completion>> {
+        self.counters.shared_tokens += self.lanes.admit(&mut self.cache);
+        let places = self.gather();
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let hidden = self.forward(&places)?;
+        let drawn = self.draw(&places, &hidden)?;
+        self.commit(&places, &drawn);
+        let mut done = Vec::new();
+        for (lane, _) in drawn {
+            if let Some(finish) = self.finish(lane)?
+                && let Some(run) = self.lanes.release(lane)
+            {
+                done.push(self.complete(run, finish)?);
+            }
+        }
+        done.sort_by_key(|c| c.id);
+        Ok(done)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.lanes.queue.len() + self.lanes.running()
+    }
+}

@@ -1,0 +1,81 @@
+//! What is known before a run starts: who the engine is, and how much memory it will hold.
+
+use super::cache::LaneShape;
+use super::{Options, ROW_BUDGET, kernels};
+use crate::engine::Identity;
+use crate::error::Result;
+use crate::hash;
+use crate::model::{Config, Model, Target};
+use serde::Serialize;
+use serde_json::json;
+
+/// Bytes that an engine holds, all of them known before it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MemoryPlan {
+    /// The model's weights in f32: embedding, head, and the matrices of every layer.
+    pub weights_bytes: u64,
+    /// The pools of keys and values.
+    pub cache_bytes: u64,
+    /// The intermediate tensors of one step with all rows in use, at their greatest.
+    pub activation_bytes: u64,
+}
+
+impl MemoryPlan {
+    /// The plan for a model's dimensions.
+    pub fn new(config: &Config, options: &Options) -> MemoryPlan {
+        let matrices: usize =
+            Target::ALL.iter().map(|t| t.shape(config)).map(|(out, input)| out * input).sum();
+        let vectors = config.layers * 2 * config.hidden + config.hidden;
+        let weights = 2 * config.vocab * config.hidden + config.layers * matrices + vectors;
+        // In a layer the residual, its norm, the products and their sum live at the same time;
+        // logits and sampling weights come after the layers.
+        let attention = 4 * config.hidden + (2 * config.heads + 4 * config.kv_heads) * config.head_dim;
+        let mlp = 4 * config.hidden + 4 * config.intermediate;
+        let row = attention.max(mlp);
+        let threads = rayon::current_num_threads();
+        let scores = threads * (config.heads / config.kv_heads.max(1)) * options.context;
+        let logits = options.slots * config.vocab + threads * 3 * config.vocab;
+        let activations = (ROW_BUDGET * row).max(logits) + scores;
+        let bytes = |elements: usize| (elements * size_of::<f32>()) as u64;
+        MemoryPlan {
+            weights_bytes: bytes(weights),
+            cache_bytes: (options.lanes() * lane_shape(config, options).bytes()) as u64,
+            activation_bytes: bytes(activations),
+        }
+    }
+
+    /// All of it.
+    pub fn total_bytes(&self) -> u64 {
+        self.weights_bytes + self.cache_bytes + self.activation_bytes
+    }
+}
+
+/// One lane's dimensions.
+pub fn lane_shape(config: &Config, options: &Options) -> LaneShape {
+    let Config { layers, kv_heads, head_dim, .. } = *config;
+    LaneShape { layers, kv_heads, head_dim, context: options.context }
+}
+
+/// Who answers: the hash covers everything that may change a bit of an answer, beside the
+/// model and the request.
+pub fn identity(model: &Model, options: &Options) -> Result<Identity> {
+    let mut features = vec!["engine"];
+    if cfg!(feature = "cuda") {
+        features.push("cuda");
+    }
+    let dtype = model.origin.dtype.to_string();
+    let engine = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "revision": option_env!("REDERIVE_REVISION").unwrap_or("unknown"),
+        "features": features,
+        "instruction_set": kernels::instruction_set(),
+        "dtype": dtype,
+        "slots": options.slots,
+    });
+    Ok(Identity {
+        model_sha256: model.origin.sha256.clone(),
+        dtype,
+        slots: options.slots,
+        engine_sha256: hash::sha256_json(&engine)?,
+    })
+}

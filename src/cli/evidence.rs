@@ -1,0 +1,366 @@
+//! The verbs that need no engine: compare, new, status, fill, claims, audit, site, gym.
+
+use super::progress::Terminal;
+use super::{Workspace, print, print_json};
+use crate::error::{Error, Result};
+use crate::stages::{Experiment, draft, status as stage_status};
+use std::io::IsTerminal;
+
+/// Width of the terminal, or a readable default.
+fn width() -> usize {
+    let (_, columns) = console::Term::stdout().size();
+    if std::io::stdout().is_terminal() { (columns as usize).clamp(60, 140) } else { 100 }
+}
+
+/// Colour only on a terminal, and never against `NO_COLOR`.
+fn colour() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// `rederive compare`
+pub fn compare(options: &crate::compare::Options) -> Result<u8> {
+    let comparison = crate::compare::run(options)?;
+    if options.json {
+        print_json(&comparison)?;
+    } else {
+        print(&comparison.render(width(), colour()))?;
+    }
+    Ok(0)
+}
+
+/// Options of `new`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Example:
+  rederive new commit-an-answer
+  $EDITOR data/commit-an-answer/experiment.toml")]
+pub struct NewArgs {
+    /// Name of the experiment: a-z, 0-9 and `-`
+    name: String,
+    #[command(flatten)]
+    workspace: Workspace,
+}
+
+/// `rederive new`
+pub fn new(args: &NewArgs) -> Result<u8> {
+    let written = draft::new_experiment(&args.workspace.workspace, &args.name, draft::PLAN)?;
+    for path in written {
+        print(&format!("{}\n", path.display()))?;
+    }
+    Ok(0)
+}
+
+/// Options of `status`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Example:\n  rederive status commit-an-answer")]
+pub struct StatusArgs {
+    /// The experiment; all of them when left out
+    experiment: Option<String>,
+    #[command(flatten)]
+    workspace: Workspace,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `rederive status`
+pub fn status(args: &StatusArgs) -> Result<u8> {
+    let root = &args.workspace.workspace;
+    let names = match &args.experiment {
+        Some(name) => vec![name.clone()],
+        None => crate::stages::list(root)?,
+    };
+    let mut all = Vec::new();
+    for name in names {
+        all.push(stage_status::status(&Experiment::open(root, &name)?)?);
+    }
+    if args.json {
+        print_json(&all)?;
+        return Ok(0);
+    }
+    if all.is_empty() {
+        print("no experiments here; `rederive new <name>` drafts one\n")?;
+    }
+    for status in all {
+        print(&format!("{}: {}\n", status.experiment, status.ending))?;
+        for entry in status.entries {
+            print(&format!("  {:<22} {:<8} {}\n", entry.what, entry.state, entry.note))?;
+        }
+    }
+    Ok(0)
+}
+
+/// Options of `fill`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  rederive fill --dry-run     show what would be written
+  rederive fill               write values into empty links `[](derive:…)`
+  rederive fill --update      also rewrite links whose value has changed")]
+pub struct FillArgs {
+    #[command(flatten)]
+    workspace: Workspace,
+    /// Also rewrite numbers that no longer agree with their rows
+    #[arg(long)]
+    update: bool,
+    /// Change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the changes as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `rederive fill`
+pub fn fill(args: &FillArgs) -> Result<u8> {
+    let options = crate::claims::fill::Options { update: args.update, dry_run: args.dry_run };
+    let changes = crate::claims::fill::fill(&args.workspace.workspace, options)?;
+    if args.json {
+        print_json(&changes)?;
+        return Ok(0);
+    }
+    for change in &changes {
+        print(&format!("{change}\n"))?;
+    }
+    let verb = if args.dry_run { "would be written" } else { "written" };
+    print(&format!("{} numbers {verb}\n", changes.len()))?;
+    Ok(0)
+}
+
+/// The claim ledger.
+#[derive(Debug, clap::Subcommand)]
+pub enum ClaimsCommand {
+    /// Check every printed number, every status and every citation
+    Check {
+        #[command(flatten)]
+        workspace: Workspace,
+        /// Print the findings as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `rederive claims check`
+pub fn claims(command: &ClaimsCommand) -> Result<u8> {
+    let ClaimsCommand::Check { workspace, json } = command;
+    let root = &workspace.workspace;
+    let texts = crate::claims::Texts::load(root)?;
+    let book = crate::claims::Book::build(root, &texts)?;
+    let outcome = crate::claims::check::check(&texts, &book);
+    if *json {
+        print_json(&outcome)?;
+    } else {
+        for finding in &outcome.findings {
+            print(&format!("{finding}\n"))?;
+        }
+        print(&format!(
+            "{} claims, {} experiments, {} bound numbers, {} findings\n",
+            texts.claims.len(),
+            texts.experiments.len(),
+            outcome.links,
+            outcome.findings.len()
+        ))?;
+    }
+    Ok(u8::from(!outcome.findings.is_empty()))
+}
+
+/// Options of `audit`.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  rederive audit --workspace demo
+  rederive audit --json | jq '.findings'
+
+Hashes are checked first, then rules, then every number is recomputed from the rows.
+Exit code 1 when a number mismatches or a rule is broken.")]
+pub struct AuditArgs {
+    #[command(flatten)]
+    workspace: Workspace,
+    /// Print the whole report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `rederive audit`
+pub fn audit(args: &AuditArgs) -> Result<u8> {
+    let root = &args.workspace.workspace;
+    if !root.join("data").is_dir() {
+        return Err(Error::invalid("there is no `data/` here, so this is no workspace")
+            .at(root.display())
+            .hint("name one with `--workspace DIR`"));
+    }
+    let report = crate::audit::audit(root, crate::audit::Options::default())?;
+    if args.json {
+        print_json(&report)?;
+    } else {
+        print(&report.render(width()))?;
+    }
+    Ok(u8::from(!report.passed()))
+}
+
+/// The website.
+#[cfg(feature = "site")]
+#[derive(Debug, clap::Subcommand)]
+pub enum SiteCommand {
+    /// Recompute, audit and build; refuses when a number does not hold
+    #[command(after_long_help = "Example:\n  rederive site build --workspace demo --out public")]
+    Build {
+        #[command(flatten)]
+        workspace: Workspace,
+        /// Where to write it; default: public/ in the workspace
+        #[arg(long, value_name = "DIR")]
+        out: Option<std::path::PathBuf>,
+    },
+    /// Check every link, anchor and file hash of a built site
+    Check {
+        #[command(flatten)]
+        workspace: Workspace,
+        /// The built site; default: public/ in the workspace
+        #[arg(long, value_name = "DIR")]
+        out: Option<std::path::PathBuf>,
+    },
+}
+
+/// `rederive site`
+#[cfg(feature = "site")]
+pub fn site(command: &SiteCommand) -> Result<u8> {
+    match command {
+        SiteCommand::Build { workspace, out } => {
+            let root = &workspace.workspace;
+            let out = out.clone().unwrap_or_else(|| root.join("public"));
+            let silent = crate::stages::Silent;
+            let context = crate::stages::Context { observer: &silent, stop: &super::STOP, accept_engine: false };
+            let built = crate::publish::build(root, &out, &context)?;
+            print(&format!("{} pages, {} files\n{}\n", built.pages, built.files, built.index.display()))?;
+            Ok(0)
+        }
+        SiteCommand::Check { workspace, out } => {
+            let out = out.clone().unwrap_or_else(|| workspace.workspace.join("public"));
+            let problems = crate::site::check(&out)?;
+            for problem in &problems {
+                print(&format!("{problem}\n"))?;
+            }
+            print(&format!("{} problems\n", problems.len()))?;
+            Ok(u8::from(!problems.is_empty()))
+        }
+    }
+}
+
+/// The built-in task families.
+#[derive(Debug, clap::Subcommand)]
+pub enum GymCommand {
+    /// Test the families themselves: oracle, random and constant policies, determinism, fresh seeds
+    #[command(after_long_help = "Example:\n  rederive gym selftest --tasks 200")]
+    Selftest {
+        /// Tasks a family and level
+        #[arg(long, default_value_t = 200)]
+        tasks: u32,
+        /// Print the report as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure what a model solves in each family and level
+    #[cfg(feature = "engine")]
+    #[command(after_long_help = "Example:
+  rederive gym calibrate --model smollm2-135m-instruct --examples 3 --temperature 0.8
+
+The harness matters: with the bare prompt a small model may never write an answer line.")]
+    Calibrate(CalibrateArgs),
+}
+
+/// Options of `gym calibrate`.
+#[cfg(feature = "engine")]
+#[derive(Debug, clap::Args)]
+pub struct CalibrateArgs {
+    /// A name, a folder of safetensors, or a .gguf file
+    #[arg(long, default_value = crate::model::registry::DEFAULT)]
+    model: String,
+    /// Families; all when left out
+    #[arg(long, value_delimiter = ',')]
+    families: Vec<String>,
+    /// Levels
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    levels: Vec<u8>,
+    /// Tasks a family and level
+    #[arg(long, default_value_t = 200)]
+    tasks: u32,
+    /// Event seed of the tasks
+    #[arg(long, default_value_t = 31_001)]
+    seed: u64,
+    /// Worked examples in front, as chat turns
+    #[arg(long, default_value_t = 3)]
+    examples: usize,
+    /// 0 is greedy
+    #[arg(long, default_value_t = 0.8)]
+    temperature: f32,
+    /// Most tokens a turn
+    #[arg(long, default_value_t = 32)]
+    answer_tokens: usize,
+    /// Sequences side by side
+    #[arg(long, default_value_t = 24)]
+    slots: usize,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `rederive gym`
+pub fn gym(command: &GymCommand, terminal: &Terminal) -> Result<u8> {
+    use crate::environment::gym;
+    match command {
+        GymCommand::Selftest { tasks, json } => {
+            let _ = terminal;
+            let report = gym::selftest(&gym::Gym, &gym::FAMILIES, *tasks)?;
+            if *json {
+                print_json(&report)?;
+            } else {
+                let mut out = format!("{:<11} {:>5} {:>7} {:>7} {:>9} {:>6}  \n", "family", "level", "oracle", "random", "constant", "floor");
+                for f in &report.families {
+                    let mark = if f.passed { "ok" } else { "FAILED" };
+                    out.push_str(&format!(
+                        "{:<11} {:>5} {:>7.3} {:>7.3} {:>9.3} {:>6.2}  {mark}\n",
+                        f.family, f.level, f.oracle_mean, f.random_mean, f.constant_mean, f.floor
+                    ));
+                    for failure in &f.failures {
+                        out.push_str(&format!("    {failure}\n"));
+                    }
+                }
+                print(&out)?;
+            }
+            Ok(u8::from(!report.passed))
+        }
+        #[cfg(feature = "engine")]
+        GymCommand::Calibrate(args) => calibrate(args, terminal),
+    }
+}
+
+#[cfg(feature = "engine")]
+fn calibrate(args: &CalibrateArgs, terminal: &Terminal) -> Result<u8> {
+    use crate::environment::{Environment, gym};
+    let context = crate::stages::Context { observer: terminal, stop: &super::STOP, accept_engine: false };
+    let model = std::sync::Arc::new(crate::stages::lab::load(&args.model, &context)?);
+    let harness = crate::experiment::Harness {
+        examples: args.examples,
+        answer_tokens: args.answer_tokens,
+        temperature: args.temperature,
+        slots: args.slots,
+        ..crate::experiment::Harness::default()
+    };
+    let families: Vec<String> = if args.families.is_empty() {
+        gym::Gym.families().iter().map(|f| f.to_string()).collect()
+    } else {
+        args.families.clone()
+    };
+    let request = crate::stages::calibrate::Request { families: &families, levels: &args.levels, tasks: args.tasks, seed: args.seed };
+    let cells = crate::stages::calibrate::calibrate(&gym::Gym, &model, &harness, &request, &context)?;
+    if args.json {
+        print_json(&serde_json::json!({ "model": model.origin.name, "model_sha256": model.origin.sha256, "harness": harness, "seed": args.seed, "cells": cells }))?;
+        return Ok(0);
+    }
+    let mut out = format!("{:<11} {:>5} {:>8} {:>7} {:>7} {:>10} {:>8} {:>8}\n", "family", "level", "episodes", "solved", "reward", "unreadable", "context", "written");
+    for c in cells {
+        out.push_str(&format!(
+            "{:<11} {:>5} {:>8} {:>7.3} {:>7.3} {:>10.3} {:>8.0} {:>8.1}\n",
+            c.family, c.level, c.episodes, c.solve_rate, c.mean_reward, c.unreadable, c.prompt_tokens, c.completion_tokens
+        ));
+    }
+    print(&out)?;
+    Ok(0)
+}

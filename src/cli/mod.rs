@@ -1,0 +1,174 @@
+//! The command line: arguments in, library calls, results on standard output, progress on
+//! standard error, exit codes. Holds no logic of its own.
+
+mod evidence;
+#[cfg(feature = "engine")]
+mod lab;
+#[cfg(feature = "engine")]
+mod models;
+pub mod progress;
+pub mod reference;
+
+use crate::error::{Error, Result};
+use clap::{CommandFactory, Parser, Subcommand};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Set by Ctrl-C or SIGTERM; long-running stages look at it between steps.
+pub static STOP: AtomicBool = AtomicBool::new(false);
+
+/// An embedded evaluation lab for small language models: paired runs of a base and a treated
+/// model, statistics recomputed from raw episodes, and a website on which every number is checked.
+#[derive(Debug, Parser)]
+#[command(name = "rederive", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_long_help = "Examples:
+  rederive demo                        the whole line on a small real model, then a website
+  rederive compare rows.csv            paired comparison of two arms in your own rows
+  rederive audit --workspace demo      recompute every printed number by a second road
+
+Exit codes: 0 good, 1 a check did not hold, 2 bad usage or input, 130 stopped (the same command continues).
+Colour and bars are extras: NO_COLOR is respected, and nothing is drawn where there is no terminal.")]
+pub struct Cli {
+    /// Print no progress
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// A folder with `data/`, `claims/` and `site/`.
+#[derive(Debug, clap::Args)]
+pub struct Workspace {
+    /// Folder that holds data/, claims/ and site/
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    workspace: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the whole line on a small model: fetch, harvest, train, merge, run, audit, website
+    #[cfg(all(feature = "engine", feature = "site"))]
+    Demo(lab::DemoArgs),
+    /// Compare two arms in rows of your own (Parquet, CSV or JSON lines)
+    Compare(crate::compare::Options),
+    /// Draft an experiment: plan, report, log and claim, ready to edit
+    New(evidence::NewArgs),
+    /// Draw samples from the base model on training seeds and keep the verified ones
+    #[cfg(feature = "engine")]
+    Harvest(lab::StageArgs),
+    /// Train the adapter of an experiment on its harvest
+    #[cfg(feature = "engine")]
+    Train(lab::StageArgs),
+    /// Merge the adapter into a full checkpoint and check that it is installed
+    #[cfg(feature = "engine")]
+    Merge(lab::StageArgs),
+    /// Run all arms on the evaluation seeds and decide by the plan's rule; resumes by default
+    #[cfg(feature = "engine")]
+    Run(lab::StageArgs),
+    /// Show how far an experiment is
+    Status(evidence::StatusArgs),
+    /// Write current values into empty number links
+    Fill(evidence::FillArgs),
+    /// The claim ledger
+    #[command(subcommand)]
+    Claims(evidence::ClaimsCommand),
+    /// Recompute every printed number from the raw rows by a second, independent road
+    Audit(evidence::AuditArgs),
+    /// The website
+    #[cfg(feature = "site")]
+    #[command(subcommand)]
+    Site(evidence::SiteCommand),
+    /// The built-in task families
+    #[command(subcommand)]
+    Gym(evidence::GymCommand),
+    /// Model files
+    #[cfg(feature = "engine")]
+    #[command(subcommand)]
+    Models(models::ModelsCommand),
+    /// Print a completion script for your shell
+    #[command(after_long_help = "Example:\n  rederive completions bash > ~/.local/share/bash-completion/completions/rederive")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print docs/cli.md
+    #[command(hide = true)]
+    Reference,
+}
+
+/// Parses the arguments, runs the command, and returns the process's exit code.
+pub fn main() -> u8 {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let code = if e.use_stderr() { 2 } else { 0 };
+            let _ = e.print();
+            return code;
+        }
+    };
+    if let Err(e) = ctrlc::set_handler(|| {
+        if STOP.swap(true, Ordering::SeqCst) {
+            std::process::exit(130);
+        }
+        eprintln!("\nstopping after the current step (again to stop at once)");
+    }) {
+        eprintln!("warning: Ctrl-C will not stop cleanly: {e}");
+    }
+    match run(cli) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("error: {e}");
+            e.exit_code()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<u8> {
+    let terminal = progress::Terminal::new(cli.quiet);
+    match cli.command {
+        #[cfg(all(feature = "engine", feature = "site"))]
+        Command::Demo(args) => lab::demo(&args, &terminal),
+        Command::Compare(options) => evidence::compare(&options),
+        Command::New(args) => evidence::new(&args),
+        #[cfg(feature = "engine")]
+        Command::Harvest(args) => lab::harvest(&args, &terminal),
+        #[cfg(feature = "engine")]
+        Command::Train(args) => lab::train(&args, &terminal),
+        #[cfg(feature = "engine")]
+        Command::Merge(args) => lab::merge(&args, &terminal),
+        #[cfg(feature = "engine")]
+        Command::Run(args) => lab::run(&args, &terminal),
+        Command::Status(args) => evidence::status(&args),
+        Command::Fill(args) => evidence::fill(&args),
+        Command::Claims(command) => evidence::claims(&command),
+        Command::Audit(args) => evidence::audit(&args),
+        #[cfg(feature = "site")]
+        Command::Site(command) => evidence::site(&command),
+        Command::Gym(command) => evidence::gym(&command, &terminal),
+        #[cfg(feature = "engine")]
+        Command::Models(command) => models::models(&command, &terminal),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "rederive", &mut std::io::stdout());
+            Ok(0)
+        }
+        Command::Reference => {
+            print(&reference::markdown(&Cli::command()))?;
+            Ok(0)
+        }
+    }
+}
+
+/// Writes to standard output; a closed pipe is not an error of ours.
+fn print(text: &str) -> Result<()> {
+    use std::io::Write;
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::Io(e)),
+        _ => Ok(()),
+    }
+}
+
+/// Prints a value as one JSON document.
+fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| Error::invalid(e.to_string()))?;
+    print(&(text + "\n"))
+}

@@ -1,0 +1,111 @@
+//! Progress on the terminal: a bar with rate and time left, or plain lines when the error
+//! stream is not a terminal. Results go to standard output, progress to standard error.
+
+use crate::stages::Observer;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::cell::RefCell;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// Seconds between two lines where there is no terminal to draw a bar on.
+const LINE_EVERY: Duration = Duration::from_secs(15);
+
+/// Draws one piece of work after the other.
+pub struct Terminal {
+    quiet: bool,
+    current: RefCell<Option<Current>>,
+}
+
+struct Current {
+    what: String,
+    unit: String,
+    total: Option<u64>,
+    bar: Option<ProgressBar>,
+    started: Instant,
+    printed: Instant,
+    first: Option<(Instant, u64)>,
+}
+
+impl Terminal {
+    /// Draws on standard error; nothing at all when `quiet`.
+    pub fn new(quiet: bool) -> Self {
+        Terminal { quiet, current: RefCell::new(None) }
+    }
+}
+
+impl Observer for Terminal {
+    fn begin(&self, what: &str, total: Option<u64>, unit: &str) {
+        if self.quiet {
+            return;
+        }
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = match total {
+                Some(total) => ProgressBar::new(total).with_style(style(
+                    "{prefix:<26} {bar:24} {pos}/{len} {unit}  {per_sec}  {eta} left  {msg}",
+                    unit,
+                )),
+                None => ProgressBar::new_spinner()
+                    .with_style(style("{prefix:<26} {spinner} {pos} {unit}  {elapsed}  {msg}", unit)),
+            };
+            bar.set_prefix(what.to_string());
+            bar.enable_steady_tick(Duration::from_millis(250));
+            bar
+        });
+        if bar.is_none() {
+            match total {
+                Some(total) => eprintln!("{what}: {total} {unit}"),
+                None => eprintln!("{what} …"),
+            }
+        }
+        let now = Instant::now();
+        *self.current.borrow_mut() =
+            Some(Current { what: what.into(), unit: unit.into(), total, bar, started: now, printed: now, first: None });
+    }
+
+    fn advance(&self, done: u64, note: &str) {
+        let mut current = self.current.borrow_mut();
+        let Some(current) = current.as_mut() else { return };
+        if let Some(bar) = &current.bar {
+            // Work found finished on disk must not count as speed.
+            if current.first.is_none() && done > 0 {
+                bar.reset_eta();
+            }
+            current.first.get_or_insert((Instant::now(), done));
+            bar.set_position(done);
+            bar.set_message(note.to_string());
+            return;
+        }
+        let (since, from) = *current.first.get_or_insert((Instant::now(), done));
+        if current.printed.elapsed() < LINE_EVERY {
+            return;
+        }
+        current.printed = Instant::now();
+        let rate = done.saturating_sub(from) as f64 / since.elapsed().as_secs_f64().max(1e-9);
+        match current.total {
+            Some(total) if rate > 0.0 => {
+                let left = Duration::from_secs_f64((total.saturating_sub(done) as f64 / rate).min(1e7));
+                eprintln!(
+                    "{}: {done}/{total} {}, {rate:.1}/s, {} left {note}",
+                    current.what,
+                    current.unit,
+                    indicatif::HumanDuration(left)
+                );
+            }
+            _ => eprintln!("{}: {done} {} {note}", current.what, current.unit),
+        }
+    }
+
+    fn end(&self, summary: &str) {
+        let Some(current) = self.current.borrow_mut().take() else { return };
+        if let Some(bar) = &current.bar {
+            bar.finish_and_clear();
+        }
+        eprintln!("{:<26} {summary} ({:.1} s)", current.what, current.started.elapsed().as_secs_f64());
+    }
+}
+
+fn style(template: &str, unit: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(&template.replace("{unit}", unit))
+        .expect("the templates above are well formed");
+    style.progress_chars("━╸─")
+}

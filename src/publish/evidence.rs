@@ -1,0 +1,328 @@
+//! Numbers, derivations, claims and the audit as the site takes them.
+
+use super::Workspace;
+use crate::audit::{self, AuditReport, sql};
+use crate::claims::book::Entry;
+use crate::claims::derivation::{Accepts, DataSet, Derivation, Estimator, Reference, Weight};
+use crate::claims::ledger::Claim;
+use crate::claims::number::{self, Style};
+use crate::claims::value::{Derived, Evaluated, Number};
+use crate::error::{Error, Result};
+use crate::site::input::{
+    AuditEntry, AuditInput, ClaimInput, DerivationInput, EstimateInput, EstimatorInput, NumberInput, Verdict,
+};
+use crate::stats::registry;
+use std::collections::BTreeMap;
+
+/// Place of a value that charts and tables take, rather than a text.
+const STATISTICS: &str = "statistics";
+/// Parts that count things: printed as whole numbers.
+const COUNTS: &[&str] = &["n", "gained", "lost", "both", "neither"];
+
+fn verdict(v: audit::Verdict) -> Verdict {
+    match v {
+        audit::Verdict::Mismatch => Verdict::Mismatch,
+        audit::Verdict::Unverifiable => Verdict::Unverifiable,
+        audit::Verdict::Cited => Verdict::Cited,
+        audit::Verdict::Match => Verdict::Match,
+    }
+}
+
+/// How a part of a derivation is printed where no text prints it.
+pub(super) fn style(derivation: &Derivation, part: &str) -> Style {
+    if COUNTS.contains(&part) {
+        return Style { thousands: true, ..Style::plain(0) };
+    }
+    let declared = derivation.format.as_deref().and_then(|f| Style::parse(f).ok());
+    match part {
+        "p" => Style::plain(4),
+        "df" => Style::plain(0),
+        "se" | "mde" => Style { plus: false, ..declared.unwrap_or(Style::plain(3)) },
+        _ => declared.unwrap_or(Style::plain(3)),
+    }
+}
+
+/// All results of a derivation: the total, then each row.
+fn results(derived: &Derived) -> impl Iterator<Item = (Option<&String>, &Evaluated)> {
+    std::iter::once((None, &derived.total)).chain(derived.rows.iter().map(|(label, e)| (Some(label), e)))
+}
+
+fn reference(entry: &Entry, row: Option<&String>, part: &str) -> Reference {
+    Reference { scope: entry.scope.clone(), id: entry.id.clone(), row: row.cloned(), part: part.to_string() }
+}
+
+/// The interval as text, when the result has one: `[low, high]` at the value's precision.
+fn interval(derivation: &Derivation, evaluated: &Evaluated) -> Option<String> {
+    let end = |part: &str| Some(number::format(evaluated.parts.get(part)?.get()?, &style(derivation, part)));
+    Some(format!("[{}, {}]", end("low")?, end("high")?))
+}
+
+fn count(derivation: &Derivation, evaluated: &Evaluated) -> Option<String> {
+    let n = evaluated.parts.get("n")?.get()?;
+    Some(format!("{} {}", number::format(n, &style(derivation, "n")), evaluated.unit).trim().to_string())
+}
+
+/// Every number of every derivation by its address, with the audit's verdict.
+pub(super) fn numbers(workspace: &Workspace) -> Result<BTreeMap<String, NumberInput>> {
+    let verdicts = worst(&workspace.audit);
+    let mut out = BTreeMap::new();
+    for entry in workspace.book.entries() {
+        let derived = computed(entry)?;
+        for (row, evaluated) in results(derived) {
+            for (part, value) in &evaluated.parts {
+                let address = reference(entry, row, part).to_string();
+                let (verdict, reason) = match verdicts.get(address.as_str()) {
+                    Some((v, reason)) => (*v, reason.clone()),
+                    None => match value {
+                        Number::Undefined(why) => (Verdict::Match, Some(why.clone())),
+                        Number::Defined(_) => (Verdict::Unverifiable, Some("the audit did not reach it".into())),
+                    },
+                };
+                let number = NumberInput {
+                    reference: address.clone(),
+                    scope: entry.scope.clone(),
+                    id: entry.id.clone(),
+                    row: row.cloned(),
+                    part: part.clone(),
+                    value: value.clone(),
+                    text: number::print(value, &style(&entry.derivation, part)),
+                    interval: (part == "value").then(|| interval(&entry.derivation, evaluated)).flatten(),
+                    n: count(&entry.derivation, evaluated),
+                    method: evaluated.method.clone(),
+                    warnings: evaluated.warnings.clone(),
+                    verdict,
+                    reason,
+                };
+                out.insert(address, number);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The results of a derivation; one that cannot be computed as declared stops the build.
+pub(super) fn computed(entry: &Entry) -> Result<&Derived> {
+    entry.outcome.as_ref().map_err(|problem| {
+        let mut e = Error::refused(format!("derivation `{}.{}` cannot be computed: {}", entry.scope, entry.id, problem.what))
+            .at(format!("{}:{}", entry.path, entry.line));
+        if let Some(remedy) = &problem.remedy {
+            e = e.hint(remedy.clone());
+        }
+        e
+    })
+}
+
+/// Worst verdict of each address.
+fn worst(report: &AuditReport) -> BTreeMap<&str, (Verdict, Option<String>)> {
+    let mut out: BTreeMap<&str, (Verdict, Option<String>)> = BTreeMap::new();
+    for entry in &report.verdicts {
+        let found = (verdict(entry.verdict), entry.reason.clone());
+        let slot = out.entry(entry.reference.as_str()).or_insert_with(|| found.clone());
+        if found.0 < slot.0 {
+            *slot = found;
+        }
+    }
+    out
+}
+
+fn audit_entry(entry: &audit::Entry) -> AuditEntry {
+    AuditEntry {
+        place: entry.place.clone(),
+        reference: entry.reference.clone(),
+        printed: entry.printed.clone(),
+        recomputed: entry.recomputed.map_or("—".to_string(), |x| x.to_string()),
+        verdict: verdict(entry.verdict),
+        reason: entry.reason.clone(),
+    }
+}
+
+/// The audit page: every number that a text prints, mismatches first; the values that only
+/// charts and tables take are counted on their derivation's page.
+pub(super) fn audit_page(report: &AuditReport) -> AuditInput {
+    let printed = |e: &&audit::Entry| e.place != STATISTICS || e.verdict != audit::Verdict::Match;
+    let mut entries: Vec<AuditEntry> = report.verdicts.iter().filter(printed).map(audit_entry).collect();
+    entries.sort_by_key(|e| e.verdict);
+    AuditInput {
+        entries,
+        findings: report
+            .findings
+            .iter()
+            .map(|f| (f.rule.to_string(), f.file.clone(), f.row, f.detail.clone()))
+            .collect(),
+        files_checked: report.files_checked,
+        rows_checked: report.rows_checked,
+    }
+}
+
+/// The estimators of the registry.
+pub(super) fn method() -> Vec<EstimatorInput> {
+    registry::ESTIMATORS
+        .iter()
+        .map(|e| EstimatorInput {
+            id: e.id.into(),
+            title: e.title.into(),
+            formula: e.formula.into(),
+            source: e.source.into(),
+            parts: e.parts.iter().map(|p| p.to_string()).collect(),
+        })
+        .collect()
+}
+
+/// A claim's page.
+pub(super) fn claim(claim: &Claim, workspace: &Workspace) -> ClaimInput {
+    let mut forest = Vec::new();
+    for reference in claim.evidence() {
+        let Some(entry) = workspace.book.entry(&reference.scope, &reference.id) else { continue };
+        let Ok(derived) = &entry.outcome else { continue };
+        if entry.derivation.estimator == Estimator::PairedDelta && reference.part == "value" {
+            let evaluated = match &reference.row {
+                Some(row) => derived.rows.get(row),
+                None => Some(&derived.total),
+            };
+            forest.extend(evaluated.map(|e| estimate(&entry.scope, "", e)));
+        }
+    }
+    ClaimInput {
+        id: claim.id.clone(),
+        title: claim.title.clone(),
+        status: claim.status.word().to_lowercase(),
+        population: match claim.population {
+            crate::claims::ledger::Population::Tasks => "tasks".into(),
+            crate::claims::ledger::Population::TasksXTrainSeeds => "tasks-x-train-seeds".into(),
+        },
+        history: claim
+            .history
+            .iter()
+            .map(|change| {
+                let evidence = change.evidence.iter().map(|r| r.to_string()).collect();
+                (change.date.to_string(), change.status.word().to_lowercase(), evidence)
+            })
+            .collect(),
+        experiments: claim.experiments.clone(),
+        supersedes: claim.supersedes.clone(),
+        body: claim.document.body().to_string(),
+        forest,
+        path: claim.document.path.clone(),
+    }
+}
+
+/// One row of a forest.
+pub(super) fn estimate(label: &str, note: &str, evaluated: &Evaluated) -> EstimateInput {
+    let part = |name: &str| {
+        evaluated.parts.get(name).cloned().unwrap_or_else(|| Number::Undefined("not given by this estimator".into()))
+    };
+    EstimateInput {
+        label: label.to_string(),
+        note: note.to_string(),
+        value: part("value"),
+        low: part("low"),
+        high: part("high"),
+        n: part("n").get(),
+    }
+}
+
+/// Every derivation's page.
+pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>> {
+    let verdicts = worst(&workspace.audit);
+    let mut places: BTreeMap<(String, String), Vec<AuditEntry>> = BTreeMap::new();
+    for entry in workspace.audit.verdicts.iter().filter(|e| e.place != STATISTICS) {
+        if let Some(Ok(r)) = entry.reference.strip_prefix("derive:").map(Reference::parse) {
+            places.entry((r.scope, r.id)).or_default().push(audit_entry(entry));
+        }
+    }
+    let mut out = Vec::new();
+    for entry in workspace.book.entries() {
+        let derived = computed(entry)?;
+        let derivation = &entry.derivation;
+        let known = registry::ESTIMATORS.iter().find(|e| e.id == estimator_id(derivation));
+        let mut lowest = Verdict::Match;
+        let mut shown = Vec::new();
+        for (row, evaluated) in results(derived) {
+            let mut parts = Vec::new();
+            for (part, value) in &evaluated.parts {
+                let address = reference(entry, row, part).to_string();
+                if let Some((v, _)) = verdicts.get(address.as_str()) {
+                    lowest = lowest.min(*v);
+                }
+                parts.push((part.clone(), number::print(value, &style(derivation, part))));
+            }
+            shown.push((row.cloned(), parts));
+        }
+        let files: Vec<String> = derived.sources.iter().map(|s| s.path.clone()).collect();
+        out.push(DerivationInput {
+            scope: entry.scope.clone(),
+            id: entry.id.clone(),
+            recipe: recipe(derivation, &entry.experiment),
+            toml: toml::to_string(derivation).unwrap_or_default(),
+            estimator: estimator_id(derivation),
+            formula: known.map_or_else(String::new, |e| e.formula.to_string()),
+            method_source: known.map_or_else(String::new, |e| e.source.to_string()),
+            sql: sql::derivation_sql(derivation, &files),
+            results: shown,
+            warnings: derived.total.warnings.clone(),
+            sources: sources(derived),
+            audit: places.remove(&(entry.scope.clone(), entry.id.clone())).unwrap_or_default(),
+            verdict: lowest,
+        });
+    }
+    Ok(out)
+}
+
+/// Files behind a result: path, hash, rows used, rows in all.
+pub(super) fn sources(derived: &Derived) -> Vec<(String, String, usize, usize)> {
+    derived.sources.iter().map(|s| (s.path.clone(), s.sha256.clone(), s.rows_used, s.rows_total)).collect()
+}
+
+fn estimator_id(derivation: &Derivation) -> String {
+    word(&derivation.estimator)
+}
+
+/// A unit variant as it is written in TOML.
+fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => text,
+        _ => String::new(),
+    }
+}
+
+/// The recipe in sentences.
+fn recipe(derivation: &Derivation, experiment: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    let of = derivation.of.as_deref().unwrap_or_default();
+    match derivation.data {
+        DataSet::Plan => {
+            out.push(format!("Read `{of}` from the plan of `{experiment}`."));
+            return out;
+        }
+        DataSet::Receipts => {
+            out.push(format!("Read `{of}` from the receipts of `{experiment}`."));
+            return out;
+        }
+        DataSet::Facts => {
+            out.push(format!("Read `{of}` from the cited facts of `{experiment}`."));
+            return out;
+        }
+        data => out.push(format!("Take the {} rows of `{experiment}`.", word(&data))),
+    }
+    for (column, accepts) in &derivation.filter {
+        let values: Vec<String> = accepts.values().iter().map(|c| format!("`{c}`")).collect();
+        let verb = if matches!(accepts, Accepts::One(_)) { "is" } else { "is one of" };
+        out.push(format!("Keep rows whose `{column}` {verb} {}.", values.join(", ")));
+    }
+    match derivation.arms.as_slice() {
+        [] => {}
+        [arm] => out.push(format!("Keep arm `{arm}`.")),
+        [base, rest @ ..] => out.push(format!("Pair arm `{}` with `{base}` on the tasks that both have.", rest.join("`, `"))),
+    }
+    if let Some(by) = &derivation.by {
+        out.push(format!("Do this for each value of `{by}`, and for all rows together."));
+    }
+    let is = derivation.is.as_ref().map(|cell| format!(" = {cell}")).unwrap_or_default();
+    let k = derivation.k.map(|k| format!(" at k = {k}")).unwrap_or_default();
+    let what = if of.is_empty() { String::new() } else { format!(" of `{of}`{is}") };
+    out.push(format!("Compute `{}`{what}{k}.", estimator_id(derivation)));
+    if derivation.weight == Weight::Family {
+        out.push("Weigh every family the same.".into());
+    }
+    out
+}

@@ -1,0 +1,116 @@
+//! Turns a workspace into the publication that `site` renders: texts, evaluated derivations and
+//! audit verdicts side by side, as plain values. Refuses to build on a mismatch.
+
+mod data;
+mod evidence;
+mod experiment;
+
+use crate::audit::{self, AuditReport};
+use crate::claims::{Book, Texts, check};
+use crate::error::{Error, Result};
+use crate::site;
+use crate::site::input::Publication;
+use crate::stages::Context;
+use serde::Deserialize;
+use std::path::Path;
+
+/// `site/site.toml`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SiteFile {
+    #[serde(default = "default_title")]
+    title: String,
+    #[serde(default)]
+    description: String,
+    author: Option<String>,
+    repository: Option<String>,
+}
+
+fn default_title() -> String {
+    "Research log".into()
+}
+
+/// Everything that a build looks at.
+pub struct Workspace {
+    /// Reports, logs, claims, pages.
+    pub texts: Texts,
+    /// Their derivations, evaluated.
+    pub book: Book,
+    /// The second road's verdicts, the book's numbers included.
+    pub audit: AuditReport,
+    /// What the ledger's own check found.
+    pub check: check::Outcome,
+}
+
+/// Loads, evaluates, checks and audits a workspace.
+pub fn examine(root: &Path) -> Result<Workspace> {
+    let texts = Texts::load(root)?;
+    let book = Book::build(root, &texts)?;
+    let numbers = book.numbers();
+    let audit = audit::audit(root, audit::Options { book: Some(&numbers) })?;
+    let check = check::check(&texts, &book);
+    Ok(Workspace { texts, book, audit, check })
+}
+
+/// The publication of a workspace. Errors only on unreadable files: what is wrong with the
+/// numbers stands in `refusals`, and `site::build` refuses on them.
+pub fn publication(root: &Path, workspace: &Workspace) -> Result<Publication> {
+    let path = root.join("site").join("site.toml");
+    let text = if path.exists() { fs_err::read_to_string(&path)? } else { String::new() };
+    let site: SiteFile = toml::from_str(&text).map_err(|e| crate::experiment::plan::toml_error(&e, &text, &path))?;
+    let numbers = evidence::numbers(workspace)?;
+    let mut experiments = Vec::new();
+    for (slug, text) in &workspace.texts.experiments {
+        experiments.push(experiment::experiment(root, slug, text, workspace)?);
+    }
+    Ok(Publication {
+        title: site.title,
+        description: site.description,
+        author: site.author,
+        repository: site.repository,
+        revision: None,
+        experiments,
+        claims: workspace.texts.claims.iter().map(|claim| evidence::claim(claim, workspace)).collect(),
+        derivations: evidence::derivations(workspace)?,
+        numbers,
+        audit: evidence::audit_page(&workspace.audit),
+        method: evidence::method(),
+        refusals: refusals(workspace),
+    })
+}
+
+/// Why the site must not be built, most telling first.
+fn refusals(workspace: &Workspace) -> Vec<String> {
+    let mut out = Vec::new();
+    for finding in &workspace.audit.findings {
+        let row = finding.row.map(|r| format!(": row {r}")).unwrap_or_default();
+        out.push(format!("{}{row}: {} ({})", finding.file, finding.detail, finding.rule));
+    }
+    for entry in workspace.audit.verdicts.iter().filter(|e| e.verdict == audit::Verdict::Mismatch) {
+        let recomputed = entry.recomputed.map_or("—".to_string(), |x| x.to_string());
+        out.push(format!("{}: {} prints {}, recomputed {recomputed}", entry.place, entry.reference, entry.printed));
+    }
+    out.extend(workspace.check.findings.iter().map(|finding| finding.to_string()));
+    out
+}
+
+/// Examines a workspace and builds its site into `out`.
+pub fn build(root: &Path, out: &Path, context: &Context) -> Result<site::Built> {
+    context.observer.begin("audit", None, "");
+    let workspace = examine(root)?;
+    let s = workspace.audit.summary;
+    context.observer.end(&format!(
+        "{} match, {} mismatch, {} unverifiable, {} cited; {} rows checked",
+        s.matches, s.mismatches, s.unverifiable, s.cited, workspace.audit.rows_checked
+    ));
+    context.check()?;
+    context.observer.begin("site", None, "");
+    let built = site::build(&publication(root, &workspace)?, out)?;
+    context.observer.end(&format!("{} pages, every link checked", built.pages));
+    Ok(built)
+}
+
+/// A problem with the data behind a page.
+fn unreadable(what: &str, place: &Path) -> Error {
+    Error::invalid(what.to_string()).at(place.display()).hint("run `rederive audit` for the whole list")
+}

@@ -1,0 +1,210 @@
+//! Claims: the list by status, and a page for each with statement, history, evidence and argument.
+
+use super::sections::Sections;
+use super::{Head, Site, Tally, figure};
+use crate::error::Result;
+use crate::site::chart::{Scene, Size};
+use crate::site::glyphs;
+use crate::site::input::{AuditEntry, ClaimInput, Publication};
+use crate::site::number::derivation_address;
+use crate::site::prose::Prose;
+use crate::site::text::{anchor, breakable, counted, day, root_of, sentence};
+use serde_json::{Value, json};
+
+/// `claims/index.html`.
+pub fn index(site: &mut Site<'_>) -> Result<()> {
+    let publication = site.publication;
+    let context = json!({
+        "statuses": by_status(publication, "../", true),
+        "size": publication.claims.len(),
+    });
+    let head = Head {
+        address: "claims/index.html",
+        template: "claims.html",
+        title: "Claims",
+        description: "Numbered statements, each with a status, its history and its evidence.",
+        nav: "claims",
+    };
+    site.page(&head, context)
+}
+
+/// Claims under their statuses; an unknown status gets a group of its own at the end.
+pub fn by_status(publication: &Publication, root: &str, long: bool) -> Vec<Value> {
+    let mut statuses: Vec<&str> = glyphs::STATUSES.to_vec();
+    for claim in &publication.claims {
+        if !statuses.contains(&claim.status.as_str()) {
+            statuses.push(&claim.status);
+        }
+    }
+    if publication.claims.is_empty() {
+        return Vec::new();
+    }
+    let groups = statuses.iter().map(|status| {
+        let claims: Vec<Value> = publication
+            .claims
+            .iter()
+            .filter(|claim| claim.status == *status)
+            .map(|claim| {
+                let since = claim.history.last().map_or_else(String::new, |(date, ..)| format!("since {}", day(date)));
+                json!({
+                    "id": claim.id,
+                    "title": claim.title,
+                    "href": format!("{root}claims/{}/index.html", claim.id),
+                    "words": if long { since } else { String::new() },
+                })
+            })
+            .collect();
+        json!({"anchor": format!("status-{}", anchor(status)), "status_html": glyphs::status(status), "n": claims.len(), "claims": claims})
+    });
+    groups.collect()
+}
+
+/// `claims/<id>/index.html` and the downloads of its forest.
+pub fn page(site: &mut Site<'_>, input: &ClaimInput) -> Result<()> {
+    let publication = site.publication;
+    let folder = format!("claims/{}", input.id);
+    let address = format!("{folder}/index.html");
+    let root = root_of(&address);
+    let mut prose = Prose::new(publication, &root);
+    let body_html = prose.block(&input.body, &input.path, "text", 3)?;
+    let own = publication.audit.entries.iter().filter(|entry: &&AuditEntry| {
+        entry.place.strip_prefix(input.path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    });
+    let tally = Tally::of(own);
+    let forest = forest(site, input, &folder)?;
+    let experiments = experiments(publication, input);
+
+    let mut sections = Sections::default();
+    sections.add("history", "Status history", !input.history.is_empty());
+    sections.add("evidence", "Evidence", !forest.is_null());
+    sections.add("argument", "Argument", !input.body.trim().is_empty());
+    sections.add("experiments", "Rests on", !experiments.is_empty());
+    let since = input.history.last().map_or_else(String::new, |(date, ..)| format!("since {}", day(date)));
+    let context = json!({
+        "id": input.id,
+        "title": input.title,
+        "long": input.title.chars().count() > 160,
+        "status_html": glyphs::status(&input.status),
+        "since": since,
+        "form": form(publication, input, &tally, &root),
+        "no": sections.numbers(),
+        "contents": sections.contents(),
+        "history": history(publication, input, &root),
+        "history_size": counted(input.history.len(), "entry"),
+        "forest": forest,
+        "body_html": body_html,
+        "path": input.path,
+        "path_html": breakable(&input.path),
+        "experiments": experiments,
+    });
+    let head = Head {
+        address: &address,
+        template: "claim.html",
+        title: &format!("{}: {}", input.id, input.title),
+        description: &input.title,
+        nav: "claims",
+    };
+    site.page(&head, context)
+}
+
+fn form(publication: &Publication, input: &ClaimInput, tally: &Tally, root: &str) -> Vec<Value> {
+    let cell = |label: &str, value_html: String, small: String| {
+        json!({"label": label, "value_html": value_html, "small": small})
+    };
+    let population = match input.population.as_str() {
+        "tasks" => ("tasks", "says nothing about other training runs"),
+        "tasks-x-train-seeds" => ("tasks and training seeds", "spans several training runs"),
+        other => (other, ""),
+    };
+    let worst = publication
+        .audit
+        .entries
+        .iter()
+        .filter(|e| e.place.starts_with(&format!("{}:", input.path)))
+        .map(|e| e.verdict)
+        .min();
+    let audited = match worst {
+        Some(verdict) if tally.all() > 0 => {
+            glyphs::badge(verdict, &tally.words(), Some(&format!("{root}audit/index.html")))
+        }
+        _ => "no numbers".to_string(),
+    };
+    let mut cells = vec![
+        cell("Evidence", counted(input.forest.len(), "comparison"), String::new()),
+        cell("Rests on", counted(input.experiments.len(), "experiment"), String::new()),
+        cell("Population", crate::site::text::escape(&sentence(population.0)), population.1.to_string()),
+        cell("Audit", audited, String::new()),
+    ];
+    if let Some(old) = &input.supersedes {
+        let known = publication.claims.iter().any(|claim| &claim.id == old);
+        let old = crate::site::text::escape(old);
+        let value = if known { format!("<a href=\"../{old}/index.html\">{old}</a>") } else { old };
+        cells.push(cell("Supersedes", value, String::new()));
+    }
+    cells
+}
+
+fn history(publication: &Publication, input: &ClaimInput, root: &str) -> Vec<Value> {
+    let mut before = "";
+    let mut entries = Vec::new();
+    for (date, status, evidence) in &input.history {
+        let known = glyphs::STATUSES.contains(&status.as_str());
+        let evidence: Vec<Value> = evidence
+            .iter()
+            .map(|address| {
+                let number = publication.numbers.get(address);
+                json!({
+                    "name_html": breakable(address.strip_prefix("derive:").unwrap_or(address)),
+                    "href": number.map(|n| format!("{root}{}", derivation_address(&n.scope, &n.id))),
+                    "text": number.map(|n| n.text.clone()),
+                    "interval": number.and_then(|n| n.interval.clone()),
+                })
+            })
+            .collect();
+        entries.push(json!({
+            "date": date,
+            "day": day(date),
+            "word": if status == before { "Status unchanged".to_string() } else { sentence(status) },
+            "class": if known { status.as_str() } else { "proposed" },
+            "node_html": glyphs::status_mark(status, "node"),
+            "changed": status != before,
+            "evidence": evidence,
+        }));
+        before = status;
+    }
+    entries
+}
+
+fn forest(site: &mut Site<'_>, input: &ClaimInput, folder: &str) -> Result<Value> {
+    if input.forest.is_empty() {
+        return Ok(Value::Null);
+    }
+    let title = format!("Evidence of claim {}", input.id);
+    let scene = Scene::forest(&title, &[(String::new(), input.forest.clone())], None, None);
+    let table = scene.table();
+    let base = "figures/evidence";
+    site.files.add(&format!("{folder}/{base}.svg"), scene.svg_file())?;
+    site.files.add(&format!("{folder}/{base}.csv"), table.csv())?;
+    site.files.add(&format!("{folder}/{base}.json"), scene.json())?;
+    Ok(json!({
+        "wide_svg": scene.svg("evidence-chart", Size::Wide),
+        "narrow_svg": scene.svg("evidence-chart", Size::Narrow),
+        "table_html": figure::table_html(&table),
+        "table_size": counted(table.rows.len(), "row"),
+        "base": base,
+    }))
+}
+
+fn experiments(publication: &Publication, input: &ClaimInput) -> Vec<Value> {
+    let entries = input.experiments.iter().map(|slug| {
+        let experiment = publication.experiments.iter().find(|e| &e.slug == slug);
+        json!({
+            "title": experiment.map_or(slug.as_str(), |e| e.title.as_str()),
+            "href": experiment.map(|e| format!("../../experiments/{}/index.html", e.slug)),
+            "words": experiment.map_or_else(String::new, |e| {
+                format!("{}, {}", e.lifecycle, e.verdict.as_deref().unwrap_or("no verdict yet"))
+            }),
+        })
+    });
+    entries.collect()
+}

@@ -1,0 +1,364 @@
+//! An experiment's page, from its status form to its record. Sections without content vanish; what is
+//! missing, incomplete or pending is said in words.
+
+use super::sections::Sections;
+use super::{Head, Site, Tally, data, figure};
+use crate::error::Result;
+use crate::site::glyphs;
+use crate::site::input::{AuditEntry, CardInput, ExperimentInput, NumberInput, Publication, Verdict};
+use crate::site::number::derivation_address;
+use crate::site::prose::{Prose, find, plain, references};
+use crate::site::text::{breakable, count, counted, day, days, link, root_of, sentence, short_hash, size};
+use serde_json::{Value, json};
+
+const LOCKED_STAGES: &str = "no section is locked";
+
+/// `experiments/<slug>/index.html` and the figures' downloads.
+pub fn page(site: &mut Site<'_>, input: &ExperimentInput) -> Result<()> {
+    let publication = site.publication;
+    let folder = format!("experiments/{}", input.slug);
+    let address = format!("{folder}/index.html");
+    let root = root_of(&address);
+    let mut prose = Prose::new(publication, &root);
+    let place = input.report_path.clone();
+    let own = own_entries(publication, input);
+    let tally = Tally::of(own.iter().copied());
+
+    let mut plain_block = Vec::new();
+    let headings = ["The one idea you need", "The question", "What we found", "Why it matters"];
+    for (heading, text) in headings.iter().zip(input.plain.iter().flatten()) {
+        if !text.trim().is_empty() {
+            plain_block.push(json!({"heading": heading, "text_html": prose.inline(text, &place)?}));
+        }
+    }
+    let mut cards = Vec::new();
+    for one in &input.cards {
+        cards.push(card(&mut prose, publication, one, &place, &root)?);
+    }
+    let mut figures = Vec::new();
+    for (i, one) in input.figures.iter().enumerate() {
+        figures.push(figure::figure(site, &mut prose, one, &folder, i + 1, &input.evidence)?);
+    }
+    let report_html = prose.block(&input.report, &place, "report", 3)?;
+    let mut log = Vec::new();
+    let log_place = input.report_path.replace("report.md", "log.md");
+    for (i, entry) in input.log.iter().enumerate() {
+        log.push(json!({
+            "date": entry.date,
+            "day": day(&entry.date),
+            "title": plain(&entry.title),
+            "body_html": prose.block(&entry.body, &log_place, &format!("log-{}", i + 1), 4)?,
+        }));
+    }
+    let mut corrections = Vec::new();
+    for (date, kind, text) in &input.corrections {
+        corrections.push(json!({"date": date, "day": day(date), "kind": sentence(kind), "text_html": prose.inline(text, &place)?}));
+    }
+    let pending = figures.is_empty() && matches!(input.lifecycle.as_str(), "planned" | "in progress");
+    let arms = arms(input);
+    let related = nearest(publication, input);
+
+    let mut sections = Sections::default();
+    sections.add("results", "Results at a glance", !figures.is_empty() || pending);
+    sections.add("decision", "Decision", input.decision.is_some());
+    sections.add("report", "Report", !input.report.trim().is_empty());
+    sections.add("plan", "Preregistration", !input.locks.is_empty() || !input.amendments.is_empty() || !arms.is_empty());
+    sections.add("log", "Experiment log", !log.is_empty());
+    sections.add("corrections", "Corrections and deviations", !corrections.is_empty());
+    sections.add("data", "Data files", !input.files.is_empty());
+    sections.add("reproduce", "Reproduce", !input.reproduce.is_empty());
+    sections.add("related", "Related", !input.cited_by.is_empty() || !related.is_empty());
+    sections.add("record", "Record", tally.all() > 0);
+
+    let context = json!({
+        "slug": input.slug,
+        "title": input.title,
+        "long": input.title.chars().count() > 70,
+        "tagline": input.tagline,
+        "form": form(input, &tally),
+        "tags": tags(input),
+        "notices": notices(input),
+        "plain": plain_block,
+        "cards": cards,
+        "no": sections.numbers(),
+        "contents": sections.contents(),
+        "pending": pending,
+        "figures": figures,
+        "figures_size": counted(input.figures.len(), "figure"),
+        "decision": decision(input),
+        "report_html": report_html,
+        "report_path": input.report_path,
+        "unbound": input.unbound,
+        "unbound_words": counted(input.unbound, "number"),
+        "arms": arms,
+        "locks": locks(input),
+        "amendments": input.amendments.iter().map(|(d, t)| json!({"date": d, "day": day(d), "text": t})).collect::<Vec<_>>(),
+        "log": log,
+        "log_range": match (input.log.first(), input.log.last()) {
+            (Some(first), Some(last)) => days(&first.date, &last.date),
+            _ => String::new(),
+        },
+        "corrections": corrections,
+        "files": files(input),
+        "reproduce": input.reproduce.iter().map(|(label, command)| json!({"label": label, "command": command})).collect::<Vec<_>>(),
+        "cited_by": cited_by(publication, input),
+        "related": related,
+        "record": record(publication, &tally),
+    });
+    let head = Head {
+        address: &address,
+        template: "experiment.html",
+        title: &input.title,
+        description: if input.tagline.is_empty() { &input.title } else { &input.tagline },
+        nav: "experiments",
+    };
+    site.page(&head, context)
+}
+
+/// The audit's lines about texts in the experiment's own folder.
+pub fn own_entries<'a>(publication: &'a Publication, input: &ExperimentInput) -> Vec<&'a AuditEntry> {
+    let folder = input.report_path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let own = publication.audit.entries.iter().filter(|entry| {
+        !folder.is_empty() && entry.place.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+    });
+    own.collect()
+}
+
+fn cell(label: &str, value_html: String, small: String, mono: bool) -> Value {
+    json!({"label": label, "value_html": value_html, "small": small, "mono": mono})
+}
+
+fn form(input: &ExperimentInput, tally: &Tally) -> Vec<Value> {
+    let run = match (&input.started, &input.ended) {
+        (Some(first), Some(last)) => days(first, last),
+        (Some(first), None) => format!("since {}", day(first)),
+        (None, Some(last)) => format!("until {}", day(last)),
+        (None, None) => "not started".to_string(),
+    };
+    let legs = input.decision.as_ref().map_or_else(String::new, |decision| {
+        let held = decision.legs.iter().filter(|(.., holds)| *holds == Some(true)).count();
+        format!("{held} of {} hold", counted(decision.legs.len(), "leg"))
+    });
+    let verdict_note = if input.starved { "starved: too little to train on".to_string() } else { legs };
+    let lock = input.locks.last();
+    let unbound = if input.unbound > 0 { format!("{}\u{a0}unbound", input.unbound) } else { String::new() };
+    let audited = [tally.words(), unbound];
+    let audited: Vec<&str> = audited.iter().map(String::as_str).filter(|t| !t.is_empty()).collect();
+    vec![
+        cell("Lifecycle", glyphs::lifecycle(&input.lifecycle), String::new(), false),
+        cell("Verdict", glyphs::outcome(input.verdict.as_deref()), verdict_note, false),
+        cell("Run", run, String::new(), false),
+        match lock {
+            Some(lock) => cell("Plan locked", day(&lock.locked_at), short_hash(&lock.sha256), true),
+            None => cell("Plan locked", "not yet".to_string(), LOCKED_STAGES.to_string(), false),
+        },
+        cell("Audit", counted(tally.all(), "number"), audited.join(", "), false),
+        match input.evidence.as_str() {
+            "oracle" => cell("Evidence", "Oracle".to_string(), "uses what deployment lacks".to_string(), false),
+            "deployable" => cell("Evidence", "Deployable".to_string(), String::new(), false),
+            _ => cell("Evidence", "none yet".to_string(), String::new(), false),
+        },
+    ]
+}
+
+/// Programs and tags: four, then how many more.
+fn tags(input: &ExperimentInput) -> Value {
+    let all: Vec<&String> = input.programs.iter().chain(&input.tags).collect();
+    let split = all.len().min(4);
+    let more = &all[split..];
+    json!({"shown": &all[..split], "more": more, "more_size": format!("{} more", more.len())})
+}
+
+/// What a reader must know before the results.
+fn notices(input: &ExperimentInput) -> Vec<Value> {
+    let mut notices = Vec::new();
+    let mut note = |title: &str, text: String| notices.push(json!({"title": title, "text": text}));
+    if input.starved {
+        note(
+            "Inconclusive: starved.",
+            "The harvest kept too little to train on, so the treatment was never put to the test. This is no evidence for either arm.".to_string(),
+        );
+    }
+    let short: Vec<String> = input
+        .coverage
+        .iter()
+        .filter(|(_, there, planned)| there != planned)
+        .map(|(arm, there, planned)| format!("{arm} {} of {}", count(*there), count(*planned)))
+        .collect();
+    if !short.is_empty() {
+        note("Incomplete.", format!("Not all planned episodes are there: {}.", short.join(", ")));
+    }
+    if input.lifecycle == "retracted" {
+        note("Retracted.", "The page stays readable; its results should not be cited.".to_string());
+    }
+    if input.evidence == "oracle" {
+        note("Oracle evidence.", "Some rows used something that a deployed system would not have.".to_string());
+    }
+    notices
+}
+
+fn card(prose: &mut Prose<'_>, publication: &Publication, input: &CardInput, place: &str, root: &str) -> Result<Value> {
+    let mut estimates = Vec::new();
+    let mut numbers: Vec<&NumberInput> = Vec::new();
+    let shown = references(&input.value).into_iter().chain(references(&input.note));
+    for reference in shown {
+        let number = find(publication, &reference, place)?;
+        if numbers.iter().any(|n| n.reference == number.reference) {
+            continue;
+        }
+        if let Some(interval) = &number.interval {
+            estimates.push(json!({"name": number.text, "value": interval}));
+        }
+        numbers.push(number);
+    }
+    let undefined = numbers.iter().find_map(|n| match &n.value {
+        crate::claims::value::Number::Undefined(why) => Some(why.clone()),
+        crate::claims::value::Number::Defined(_) => None,
+    });
+    if let Some(n) = numbers.iter().find_map(|n| n.n.as_ref()) {
+        estimates.push(json!({"name": "n", "value": n}));
+    }
+    let flags: Vec<String> = flags(&numbers);
+    let worst = numbers.iter().map(|n| n.verdict).min();
+    let badge_html = worst.map_or_else(String::new, |worst| {
+        let same = numbers.iter().filter(|n| n.verdict == worst).count();
+        let words = match worst {
+            Verdict::Match => format!("match, {}", counted(numbers.len(), "number")),
+            other => format!("{}, {same} of {}", other.word(), numbers.len()),
+        };
+        let first = numbers.iter().find(|n| n.verdict == worst);
+        let href = first.map(|n| format!("{root}{}", derivation_address(&n.scope, &n.id)));
+        glyphs::badge(worst, &words, href.as_deref())
+    });
+    Ok(json!({
+        "label": plain(&input.label),
+        "value_html": prose.inline(&input.value, place)?,
+        "estimates": estimates,
+        "undefined": undefined,
+        "flags": flags,
+        "note_html": prose.inline(&input.note, place)?,
+        "badge_html": badge_html,
+    }))
+}
+
+fn flags(numbers: &[&NumberInput]) -> Vec<String> {
+    let mut flags: Vec<String> =
+        numbers.iter().flat_map(|n| &n.warnings).map(|w| w.code.replace('_', " ")).collect();
+    flags.sort();
+    flags.dedup();
+    flags
+}
+
+fn decision(input: &ExperimentInput) -> Value {
+    input.decision.as_ref().map_or(Value::Null, |decision| {
+        let legs: Vec<Value> = decision
+            .legs
+            .iter()
+            .map(|(question, value, bar, holds)| {
+                json!({"question": question, "value": value, "bar": bar, "holds_html": glyphs::leg(*holds)})
+            })
+            .collect();
+        json!({"outcome_html": glyphs::outcome(Some(&decision.outcome)), "legs": legs})
+    })
+}
+
+/// Arms with their descriptions and coverage; an arm that only has episodes is listed too.
+fn arms(input: &ExperimentInput) -> Vec<Value> {
+    let episodes = |name: &str| {
+        let found = input.coverage.iter().find(|(arm, ..)| arm == name);
+        found.map_or_else(String::new, |(_, there, planned)| format!("{} of {}", count(*there), count(*planned)))
+    };
+    let described = input.arms.iter().map(|(name, words)| (name.as_str(), words.as_str()));
+    let others = input
+        .coverage
+        .iter()
+        .filter(|(arm, ..)| !input.arms.iter().any(|(name, _)| name == arm))
+        .map(|(arm, ..)| (arm.as_str(), ""));
+    described
+        .chain(others)
+        .map(|(name, words)| json!({"name": name, "words": words, "episodes": episodes(name)}))
+        .collect()
+}
+
+fn locks(input: &ExperimentInput) -> Vec<Value> {
+    let locks = input.locks.iter().map(|lock| {
+        json!({
+            "stage": sentence(&lock.stage),
+            "sha256": lock.sha256,
+            "short": short_hash(&lock.sha256),
+            "day": day(&lock.locked_at),
+            "locked_at": lock.locked_at,
+            "section": lock.section,
+        })
+    });
+    locks.collect()
+}
+
+fn files(input: &ExperimentInput) -> Vec<Value> {
+    let files = input.files.iter().map(|file| {
+        json!({
+            "path_html": breakable(&file.path),
+            "page": format!("data/{}/index.html", link(&data::folder(&file.path))),
+            "file": format!("files/{}", link(&file.path)),
+            "rows": if file.columns.is_empty() { String::new() } else { count(file.rows) },
+            "size": size(file.bytes),
+            "short": short_hash(&file.sha256),
+            "sha256": file.sha256,
+        })
+    });
+    files.collect()
+}
+
+fn cited_by(publication: &Publication, input: &ExperimentInput) -> Vec<Value> {
+    let claims = input.cited_by.iter().map(|id| {
+        let claim = publication.claims.iter().find(|claim| &claim.id == id);
+        json!({
+            "id": id,
+            "title": claim.map_or("", |c| c.title.as_str()),
+            "status_html": claim.map_or_else(String::new, |c| glyphs::status(&c.status)),
+            "href": claim.map(|c| format!("../../claims/{}/index.html", c.id)),
+        })
+    });
+    claims.collect()
+}
+
+/// The nearest other experiments: three points a shared program, one a shared tag or word of the slug.
+fn nearest(publication: &Publication, input: &ExperimentInput) -> Vec<Value> {
+    let shared = |a: &[String], b: &[String]| a.iter().filter(|x| b.contains(x)).count();
+    let words = |slug: &str| -> Vec<String> {
+        slug.split(['-', '_', '.']).filter(|w| w.len() > 3).map(str::to_string).collect()
+    };
+    let mut scored: Vec<(usize, &ExperimentInput)> = publication
+        .experiments
+        .iter()
+        .filter(|other| other.slug != input.slug)
+        .map(|other| {
+            let score = 3 * shared(&input.programs, &other.programs)
+                + shared(&input.tags, &other.tags)
+                + shared(&words(&input.slug), &words(&other.slug));
+            (score, other)
+        })
+        .filter(|(score, _)| *score > 0)
+        .collect();
+    scored.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.slug.cmp(&b.1.slug)));
+    let entries = scored.iter().take(4).map(|(_, other)| {
+        let verdict = other.verdict.as_deref().unwrap_or("no verdict yet");
+        let programs = shared(&input.programs, &other.programs);
+        let shares = if programs > 0 { format!("shares {}; ", counted(programs, "program")) } else { String::new() };
+        json!({
+            "href": format!("../{}/index.html", other.slug),
+            "title": other.title,
+            "words": format!("{shares}{}, {verdict}", other.lifecycle),
+        })
+    });
+    entries.collect()
+}
+
+fn record(publication: &Publication, tally: &Tally) -> Value {
+    json!({
+        "files": counted(publication.audit.files_checked, "file"),
+        "rows": counted(publication.audit.rows_checked, "row"),
+        "agree": format!("{} of {} agree", count(tally.count(Verdict::Match)), count(tally.all())),
+        "badges": tally.badges(Some("../../audit/index.html")),
+    })
+}

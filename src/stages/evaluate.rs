@@ -1,0 +1,175 @@
+//! Evaluation: the base arm on calibration and null seeds, the headroom gate, then all arms on
+//! the same fresh seeds. Every unit resumes; a finished one costs nothing.
+
+use super::harvest::foreign;
+use super::lab::{self, Lab, Unit};
+use super::receipts::{HeadroomReceipt, MergeReceipt, TrainReceipt};
+use super::{Context, DecisionReceipt, Experiment, decide, merge};
+use crate::engine::local::Engine;
+use crate::error::{Error, Result};
+use crate::experiment::{Arm, Deploy, Gate, Purpose, Stage, ledger, lock, receipts};
+use crate::model::adapter;
+use std::sync::Arc;
+
+/// Runs what is missing and decides, or returns the decision when that is done.
+pub fn evaluate(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Result<DecisionReceipt> {
+    let plan = &experiment.plan;
+    for arm in &plan.arms {
+        require_receipts(experiment, arm)?;
+    }
+    let plan_sha256 = lock::lock(&experiment.root, plan, Stage::Evaluate)?;
+    if let Some(receipt) = receipts::read::<DecisionReceipt>(&experiment.root, "decision")? {
+        if receipt.plan_sha256 == plan_sha256 {
+            return Ok(receipt);
+        }
+        return Err(foreign(&experiment.root, "decision"));
+    }
+    for (purpose, seeds) in [
+        (Purpose::Calibrate, &plan.seeds.calibrate),
+        (Purpose::Null, &plan.seeds.null),
+        (Purpose::Evaluate, &plan.seeds.evaluate),
+    ] {
+        ledger::spend(&experiment.workspace, &experiment.slug, purpose, seeds)?;
+    }
+    arm_units(experiment, lab, context, plan.base(), &plan_sha256, Purpose::Calibrate)?;
+    headroom(experiment, &plan_sha256)?;
+    arm_units(experiment, lab, context, plan.base(), &plan_sha256, Purpose::Null)?;
+    for arm in &plan.arms {
+        arm_units(experiment, lab, context, arm, &plan_sha256, Purpose::Evaluate)?;
+    }
+    decide::decide(experiment, &plan_sha256)
+}
+
+/// An arm with a trained adapter needs its receipts before any compute is spent.
+fn require_receipts(experiment: &Experiment, arm: &Arm) -> Result<()> {
+    if arm.adapter.as_deref() != Some("receipt:train") {
+        return Ok(());
+    }
+    let trained: TrainReceipt =
+        receipts::require(&experiment.root, "train", &format!("rederive train {}", experiment.slug))?;
+    let merged: MergeReceipt =
+        receipts::require(&experiment.root, "merge", &format!("rederive merge {}", experiment.slug))?;
+    if !merged.passed || merged.adapter_sha256 != trained.adapter_sha256 {
+        return Err(Error::refused(format!("the adapter of arm `{}` is not installed", arm.name))
+            .at(receipts::path(&experiment.root, "merge").display())
+            .hint("an adapter must change at least one canary; see the receipt"));
+    }
+    Ok(())
+}
+
+/// All units of one arm and purpose; the engine is made only when one of them is missing.
+fn arm_units(
+    experiment: &Experiment,
+    lab: &mut Lab,
+    context: &Context,
+    arm: &Arm,
+    plan_sha256: &str,
+    purpose: Purpose,
+) -> Result<()> {
+    let plan = &experiment.plan;
+    let seeds: Vec<u64> = plan.event_seeds().into_iter().filter(|(p, _)| *p == purpose).map(|(_, s)| s).collect();
+    if seeds.iter().all(|seed| lab::finished(&experiment.root, &arm.name, *seed)) {
+        return Ok(());
+    }
+    let mut player = player(experiment, lab, context, arm)?;
+    for seed in seeds {
+        let unit = Unit {
+            arm: &arm.name,
+            purpose,
+            seed,
+            families: plan.families().cloned().collect(),
+            per_family: plan.tasks.per_family,
+            harness: &plan.harness.evaluate,
+            plan_sha256: plan_sha256.to_string(),
+            adapter_sha256: player.adapter_sha256.clone(),
+            train_seed: player.train_seed,
+            adapter: player.adapter,
+        };
+        lab::run(experiment, &mut player.engine, &unit, context)?;
+    }
+    Ok(())
+}
+
+/// An arm ready to act.
+struct Player {
+    engine: Engine,
+    adapter: Option<usize>,
+    adapter_sha256: Option<String>,
+    train_seed: Option<i64>,
+}
+
+fn player(experiment: &Experiment, lab: &mut Lab, context: &Context, arm: &Arm) -> Result<Player> {
+    let harness = &experiment.plan.harness.evaluate;
+    let Some(folder) = lab::adapter_folder(experiment, arm) else {
+        let model = lab.base(experiment, context)?;
+        let (engine, _) = lab::engine(&model, harness, None)?;
+        return Ok(Player { engine, adapter: None, adapter_sha256: None, train_seed: None });
+    };
+    let adapter_sha256 = Some(crate::hash::sha256_file(&folder.join(adapter::WEIGHTS))?);
+    let train_seed = match arm.adapter.as_deref() {
+        Some("receipt:train") => experiment.plan.seeds.train.first().map(|s| *s as i64),
+        _ => None,
+    };
+    if arm.adapter.as_deref() == Some("receipt:train") {
+        let trained: TrainReceipt = receipts::require(&experiment.root, "train", "rederive train")?;
+        if adapter_sha256.as_deref() != Some(trained.adapter_sha256.as_str()) {
+            return Err(Error::refused("the adapter is not the one that the train receipt signed")
+                .at(folder.join(adapter::WEIGHTS).display())
+                .hint("restore it, or remove the train receipt's experiment and start a new one"));
+        }
+    }
+    match arm.deploy {
+        Deploy::Live => {
+            let model = lab.base(experiment, context)?;
+            let lora = model.load_adapter(&folder)?;
+            merge::probe_live(experiment, &model, &lora, &arm.name)?;
+            let (engine, adapter) = lab::engine(&model, harness, Some(lora))?;
+            Ok(Player { engine, adapter, adapter_sha256, train_seed })
+        }
+        Deploy::Merged => {
+            let folder = merge::folder(experiment)?;
+            let model = Arc::new(lab::load(&folder.to_string_lossy(), context)?);
+            let receipt: MergeReceipt = receipts::require(&experiment.root, "merge", "rederive merge")?;
+            if model.origin.sha256 != receipt.merged_sha256 {
+                return Err(Error::refused("the merged checkpoint is not the one that the merge receipt signed")
+                    .at(folder.display())
+                    .hint("remove the folder and run `rederive merge` again"));
+            }
+            let (engine, _) = lab::engine(&model, harness, None)?;
+            Ok(Player { engine, adapter: None, adapter_sha256, train_seed })
+        }
+    }
+}
+
+/// In every evaluated family the ceiling minus the base's score must exceed the required gain.
+/// No flag gets around it: a refused gate ends the experiment as design-negative.
+fn headroom(experiment: &Experiment, plan_sha256: &str) -> Result<()> {
+    let plan = &experiment.plan;
+    for gate in &plan.gates {
+        let Gate::Headroom { ceiling, minimum_delta } = gate;
+        let base = decide::base_by_family(experiment, Purpose::Calibrate)?;
+        let tight: Vec<String> = base
+            .iter()
+            .filter(|(_, score)| ceiling - **score <= *minimum_delta)
+            .map(|(family, score)| format!("`{family}` already scores {score:.3}"))
+            .collect();
+        let receipt = HeadroomReceipt {
+            passed: tight.is_empty(),
+            plan_sha256: plan_sha256.to_string(),
+            ceiling: *ceiling,
+            minimum_delta: *minimum_delta,
+            base,
+        };
+        receipts::write(&experiment.root, "headroom", &receipt)?;
+        if !receipt.passed {
+            return Err(Error::refused(format!(
+                "no room for a gain of {minimum_delta} below the ceiling of {ceiling}: {}",
+                tight.join(", ")
+            ))
+            .at(receipts::path(&experiment.root, "headroom").display())
+            .hint("the plan cannot succeed as it stands; harder levels need a new experiment"));
+        }
+    }
+    Ok(())
+}
+

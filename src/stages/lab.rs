@@ -1,0 +1,191 @@
+//! Models and engines that several stages share: the base model is read once, however many
+//! stages of one process need it.
+
+use super::{Context, Experiment, Observer};
+use crate::engine::local::{Engine, Options};
+use crate::episode::{Control, Item, UnitReport, UnitSpec, run_unit};
+use crate::error::{Error, Result};
+use crate::experiment::{Arm, Harness, Purpose};
+use crate::model::{Lora, Model, Source, fetch, registry};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Longest worked example and prompt that the gym makes at level 4, generously.
+const CONTEXT: usize = 2048;
+
+/// Holds the base model between stages.
+#[derive(Default)]
+pub struct Lab {
+    base: Option<Arc<Model>>,
+}
+
+/// A unit of work: one arm under one event seed.
+pub struct Unit<'a> {
+    /// The name that the rows carry: an arm, or `harvest`.
+    pub arm: &'a str,
+    /// What the seed is spent on.
+    pub purpose: Purpose,
+    /// The event seed.
+    pub seed: u64,
+    /// Families, trained ones first.
+    pub families: Vec<String>,
+    /// Tasks a family and level.
+    pub per_family: u32,
+    /// How the model is prompted and decoded.
+    pub harness: &'a Harness,
+    /// The locked section that the rows belong to.
+    pub plan_sha256: String,
+    /// The adapter's hash, when the arm has one.
+    pub adapter_sha256: Option<String>,
+    /// The adapter's training seed.
+    pub train_seed: Option<i64>,
+    /// The engine's handle of a live adapter.
+    pub adapter: Option<usize>,
+}
+
+impl Lab {
+    /// The base model of the plan, read at first use.
+    pub fn base(&mut self, experiment: &Experiment, context: &Context) -> Result<Arc<Model>> {
+        if let Some(model) = &self.base {
+            return Ok(model.clone());
+        }
+        let source = &experiment.plan.model.source;
+        let relative = experiment.workspace.join(source);
+        let named = if relative.exists() { relative.to_string_lossy().into_owned() } else { source.clone() };
+        let model = Arc::new(load(&named, context)?);
+        self.base = Some(model.clone());
+        Ok(model)
+    }
+}
+
+/// Reads a model and says so.
+pub fn load(source: &str, context: &Context) -> Result<Model> {
+    context.observer.begin("load model", None, "");
+    let model = Model::load(&Source::parse(source)?)?;
+    context.observer.end(&format!("{} ({}, computed in {})", model.origin.name, model.origin.stored, model.origin.dtype));
+    Ok(model)
+}
+
+/// An engine for a model with the harness's slots, and a live adapter if one is given.
+pub fn engine(model: &Arc<Model>, harness: &Harness, adapter: Option<Lora>) -> Result<(Engine, Option<usize>)> {
+    let context = CONTEXT.min(model.config.max_positions);
+    let mut engine = Engine::new(model.clone(), Options::new(harness.slots, context))?;
+    let handle = adapter.map(|lora| engine.add_adapter("live", lora)).transpose()?;
+    Ok((engine, handle))
+}
+
+/// Runs one unit to its end, resuming what is on disk.
+pub fn run(experiment: &Experiment, engine: &mut Engine, unit: &Unit, context: &Context) -> Result<UnitReport> {
+    let plan = &experiment.plan;
+    let items = unit
+        .families
+        .iter()
+        .flat_map(|family| {
+            plan.tasks.levels.iter().map(move |level| Item {
+                family: family.clone(),
+                level: *level,
+                count: unit.per_family,
+            })
+        })
+        .collect();
+    let sampling = crate::engine::Sampling {
+        temperature: unit.harness.temperature,
+        top_p: unit.harness.top_p,
+        ..crate::engine::Sampling::greedy(unit.harness.answer_tokens)
+    };
+    let spec = UnitSpec {
+        experiment: experiment.slug.clone(),
+        event: Some(unit.purpose.as_str().to_string()),
+        arm: unit.arm.to_string(),
+        plan_sha256: unit.plan_sha256.clone(),
+        adapter_sha256: unit.adapter_sha256.clone(),
+        train_seed: unit.train_seed,
+        seed: unit.seed,
+        items,
+        split: plan.families().map(|f| (f.clone(), plan.split(f).to_string())).collect(),
+        rollouts: unit.harness.rollouts,
+        sampling,
+        examples: unit.harness.examples,
+        adapter: unit.adapter,
+        scaffold: "native".to_string(),
+        evidence: "deployable".to_string(),
+        accept_engine: context.accept_engine,
+        accept_failures: false,
+    };
+    let what = format!("{} {} {}", unit.purpose.as_str(), unit.arm, unit.seed);
+    let mut begun = false;
+    let mut progress = |p: crate::episode::Progress| {
+        if !begun {
+            context.observer.begin(&what, Some(p.total as u64), "episodes");
+            begun = true;
+        }
+        context.observer.advance(p.done as u64, &format!("{} tokens", p.completion_tokens));
+    };
+    let report = run_unit(
+        &spec,
+        experiment.environment.as_ref(),
+        engine,
+        &experiment.root,
+        &mut Control { stop: context.stop, progress: &mut progress },
+    )?;
+    if begun {
+        context.observer.end(&format!("{} episodes", report.progress.done));
+    }
+    match &report.failures {
+        Some((count, first)) => Err(Error::refused(format!("{count} episodes failed outside the model: {first}"))
+            .at(format!("{}/{}", unit.arm, unit.seed))
+            .hint("the same command tries them again")),
+        None => Ok(report),
+    }
+}
+
+/// Whether a unit's rows are on disk already (their hash is checked by whoever reads them).
+pub fn finished(root: &Path, arm: &str, seed: u64) -> bool {
+    root.join("episodes").join(arm).join(format!("{seed}.parquet")).exists()
+}
+
+/// SHA-256 of data files, by path relative to the experiment, as listed in `hashes.json`.
+pub fn file_hashes(root: &Path, paths: &[String]) -> Result<BTreeMap<String, String>> {
+    let listed = crate::episode::hashes::read(root)?;
+    paths
+        .iter()
+        .map(|path| {
+            let entry = listed.get(path).ok_or_else(|| {
+                Error::refused("the file is not listed in hashes.json")
+                    .at(root.join(path).display())
+                    .hint("remove it and run the stage again")
+            })?;
+            Ok((path.clone(), entry.sha256.clone()))
+        })
+        .collect()
+}
+
+/// The arm that a train receipt binds to, with its adapter's folder.
+pub fn adapter_folder(experiment: &Experiment, arm: &Arm) -> Option<std::path::PathBuf> {
+    match arm.adapter.as_deref()? {
+        "receipt:train" => experiment.plan.seeds.train.first().map(|seed| experiment.root.join("adapters").join(seed.to_string())),
+        folder => Some(experiment.workspace.join(folder)),
+    }
+}
+
+/// Makes sure a model is in the cache, with progress.
+pub fn fetch_model(model: &registry::Known, from: Option<&Path>, observer: &dyn Observer) -> Result<fetch::Fetched> {
+    let mut phase = None;
+    let fetched = fetch::fetch(model, from, &mut |p| {
+        if phase != Some(p.phase) {
+            let what = match p.phase {
+                fetch::Phase::Download => "download model",
+                fetch::Phase::Extract => "unpack model",
+                fetch::Phase::Verify => "verify model",
+            };
+            observer.begin(what, Some(p.total >> 20), "MiB");
+            phase = Some(p.phase);
+        }
+        observer.advance(p.bytes >> 20, "");
+    })?;
+    if phase.is_some() {
+        observer.end(&format!("{} MiB, hash checked", fetched.bytes >> 20));
+    }
+    Ok(fetched)
+}

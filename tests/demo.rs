@@ -1,0 +1,167 @@
+//! The main job, end to end, on the tiny model: it finishes, resumes after SIGKILL in every
+//! stage, leaves rows that do not depend on interruptions, and does nothing the second time.
+#![cfg(all(feature = "engine", feature = "site", unix))]
+
+mod common;
+
+use common::{SLUG, copy_of_demo, data, demo, expect, rederive, said, snapshot, text};
+use rederive::episode::{CallRow, EpisodeRow, Row, same_rows, table};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+fn rows<R: Row>(workspace: &Path, kind: &str, arm: &str, seed: &str) -> Vec<R> {
+    let path = data(workspace).join(kind).join(arm).join(format!("{seed}.parquet"));
+    table::read_chain_checked(&path).unwrap()
+}
+
+fn same_as_demo(workspace: &Path) {
+    let mut compared = 0;
+    for kind in ["base", "treatment", "harvest"] {
+        for entry in std::fs::read_dir(data(demo()).join("episodes").join(kind)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let seed = name.trim_end_matches(".parquet");
+            let (a, b) = (rows::<EpisodeRow>(demo(), "episodes", kind, seed), rows(workspace, "episodes", kind, seed));
+            same_rows(&a, &b).unwrap_or_else(|d| panic!("episodes/{kind}/{seed}: {d:?}"));
+            let (a, b) = (rows::<CallRow>(demo(), "calls", kind, seed), rows(workspace, "calls", kind, seed));
+            same_rows(&a, &b).unwrap_or_else(|d| panic!("calls/{kind}/{seed}: {d:?}"));
+            compared += 1;
+        }
+    }
+    assert!(compared >= 5, "{compared} units compared");
+}
+
+#[test]
+fn the_last_line_is_the_path_of_the_site_alone() {
+    let output = expect(0, &["demo", "--quick", "--dir", text(demo())]);
+    let out = String::from_utf8(output.stdout).unwrap();
+    let last = out.lines().last().unwrap();
+    assert!(last.ends_with("index.html") && Path::new(last).is_file(), "{out}");
+    assert!(out.contains("verdict "), "{out}");
+    expect(0, &["audit", "--workspace", text(demo())]);
+    expect(0, &["claims", "check", "--workspace", text(demo())]);
+    expect(0, &["site", "check", "--workspace", text(demo())]);
+}
+
+#[test]
+fn a_second_run_changes_no_data() {
+    let (_folder, workspace) = copy_of_demo();
+    let before = snapshot(&data(&workspace));
+    expect(0, &["demo", "--quick", "--dir", text(&workspace)]);
+    assert!(before == snapshot(&data(&workspace)), "data changed in a run with nothing to do");
+}
+
+#[test]
+fn two_builds_of_the_site_are_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    for out in [&a, &b] {
+        expect(0, &["site", "build", "--workspace", text(demo()), "--out", text(out)]);
+    }
+    let strip = |root: &Path| -> Vec<_> {
+        snapshot(root).into_iter().map(|(p, bytes)| (p.strip_prefix(root).unwrap().to_path_buf(), bytes)).collect()
+    };
+    assert!(strip(&a) == strip(&b));
+    assert!(strip(&a).len() > 20);
+}
+
+/// Kills the process as soon as its error stream shows `marker`, after a further `delay`.
+fn kill_at(arguments: &[&str], marker: &str, delay: Duration) -> bool {
+    let mut child = rederive().args(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut seen = false;
+    for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+        if line.unwrap().starts_with(marker) {
+            seen = true;
+            std::thread::sleep(delay);
+            child.kill().unwrap();
+            break;
+        }
+    }
+    child.wait().unwrap();
+    seen
+}
+
+#[test]
+fn sigkill_in_each_stage_and_then_again_finishes_with_the_same_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let workspace = folder.path().join("demo");
+    let arguments = ["demo", "--quick", "--dir", text(&workspace)];
+    for (marker, delay) in [
+        ("make model", 300),
+        ("harvest", 400),
+        ("train", 300),
+        ("merge", 30),
+        ("calibrate base", 50),
+        ("evaluate base", 150),
+        ("evaluate treatment", 150),
+        ("audit", 5),
+        ("site", 20),
+    ] {
+        assert!(kill_at(&arguments, marker, Duration::from_millis(delay)), "no stage `{marker}` was seen");
+    }
+    expect(0, &arguments);
+    same_as_demo(&workspace);
+    expect(0, &["audit", "--workspace", text(&workspace)]);
+}
+
+/// A copy of the demo in which nothing was evaluated yet.
+fn before_evaluation() -> (tempfile::TempDir, std::path::PathBuf) {
+    let (folder, workspace) = copy_of_demo();
+    let root = data(&workspace);
+    for kind in ["episodes", "calls", "transcripts"] {
+        for arm in ["base", "treatment"] {
+            let _ = std::fs::remove_dir_all(root.join(kind).join(arm));
+        }
+    }
+    for receipt in ["decision", "headroom", "plan-evaluate"] {
+        let _ = std::fs::remove_file(root.join("receipts").join(format!("{receipt}.json")));
+    }
+    let path = root.join("hashes.json");
+    let mut hashes: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    hashes.retain(|name, _| !name.contains("/base/") && !name.contains("/treatment/"));
+    std::fs::write(&path, serde_json::to_vec_pretty(&hashes).unwrap()).unwrap();
+    (folder, workspace)
+}
+
+#[test]
+fn run_killed_at_twenty_random_moments_ends_with_the_rows_of_an_undisturbed_run() {
+    let (_undisturbed, workspace) = before_evaluation();
+    let started = Instant::now();
+    expect(0, &["run", SLUG, "--workspace", text(&workspace)]);
+    let whole = started.elapsed();
+    same_as_demo(&workspace);
+
+    let (_folder, workspace) = before_evaluation();
+    let mut random = rederive::philox::Philox::named("moments of the kill test");
+    let mut interrupted = 0;
+    for _ in 0..20 {
+        let mut child = rederive()
+            .args(["run", SLUG, "--workspace", text(&workspace)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(whole.mul_f64(0.02 + 0.5 * random.unit()));
+        interrupted += usize::from(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(interrupted >= 3, "only {interrupted} of 20 kills hit a running process");
+    expect(0, &["run", SLUG, "--workspace", text(&workspace)]);
+    same_as_demo(&workspace);
+}
+
+#[test]
+fn stages_run_one_by_one_give_the_rows_of_the_demo() {
+    let (_folder, workspace) = before_evaluation();
+    let output = expect(0, &["status", SLUG, "--workspace", text(&workspace), "--json"]);
+    assert!(said(&output).contains("\"missing\""));
+    for stage in ["harvest", "train", "merge", "run"] {
+        let output = expect(0, &[stage, SLUG, "--workspace", text(&workspace), "--json"]);
+        let receipt: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(receipt.is_object());
+    }
+    same_as_demo(&workspace);
+}

@@ -108,8 +108,15 @@ fn summary(experiment: &Experiment, ending: &Ending) -> Result<String> {
     Ok(match receipt.map(|r| r.decision) {
         Some(d) => match (d.delta, d.low, d.high) {
             (Some(delta), Some(low), Some(high)) => {
-                let zero = if low <= 0.0 && high >= 0.0 { ": the interval includes 0, so chance alone could give this" } else { "" };
-                format!("verdict {words}: change {delta:+.3} [{low:+.3}, {high:+.3}] over {} paired tasks{zero}", d.tasks)
+                let zero = if low <= 0.0 && high >= 0.0 {
+                    ": the interval includes 0, so chance alone could give this"
+                } else {
+                    ""
+                };
+                format!(
+                    "verdict {words}: change {delta:+.3} [{low:+.3}, {high:+.3}] over {} paired tasks{zero}",
+                    d.tasks
+                )
             }
             _ => format!("verdict {words}: the change has no interval"),
         },

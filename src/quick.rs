@@ -2,8 +2,10 @@
 //! seconds on oracle answers of seeds that no event can use. It learns the form of an answer and
 //! little else, which is enough for a harvest that is not empty and for every gate to be real.
 
+use crate::environment::Message;
 use crate::environment::gym::{self, FAMILIES};
 use crate::error::{Error, Result};
+use crate::model::tiny::learn_merges;
 use crate::model::{Model, TinySpec, merge};
 use crate::stages::Context;
 use crate::train::{Example, Schedule, Settings, sft};
@@ -15,6 +17,8 @@ use std::sync::atomic::Ordering;
 pub const FOLDER: &str = "models/tiny";
 /// Lessons of each family.
 const LESSONS: u32 = 160;
+/// Merges of its tokenizer: enough to make most words of the lessons one token.
+const MERGES: usize = 500;
 
 /// Makes and teaches the model unless it is there.
 pub fn make(workspace: &Path, context: &Context) -> Result<()> {
@@ -22,8 +26,12 @@ pub fn make(workspace: &Path, context: &Context) -> Result<()> {
     if folder.exists() {
         return Ok(());
     }
-    let model = Model::tiny(&TinySpec { hidden: 96, intermediate: 192, layers: 2, ..TinySpec::default() })?;
-    let lessons = lessons(&model)?;
+    let conversations = conversations()?;
+    let texts: Vec<String> = conversations.iter().flatten().map(|m| m.content.clone()).collect();
+    let merges = learn_merges(&texts, MERGES)?;
+    let model =
+        Model::tiny(&TinySpec { hidden: 96, intermediate: 192, layers: 2, merges, ..TinySpec::default() })?;
+    let lessons = lessons(&model, &conversations)?;
     let settings = Settings {
         r: 64,
         alpha: 64.0,
@@ -64,21 +72,29 @@ pub fn make(workspace: &Path, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The turns of solved reserved tasks: what came before with weight 0, the oracle's answer with weight 1.
-fn lessons(model: &Model) -> Result<Vec<Example>> {
-    let end = *model.end_tokens().last().ok_or_else(|| Error::invalid("the tiny model has no end token"))?;
+/// Reserved tasks of every family, solved by the oracle.
+fn conversations() -> Result<Vec<Vec<Message>>> {
     let mut out = Vec::new();
     for family in FAMILIES {
         for index in 0..LESSONS {
-            let messages = gym::lesson(family.name, 1, index)?;
-            for turn in (1..messages.len()).step_by(2) {
-                let mut tokens = model.render(&messages[..turn], true)?;
-                let mut weights = vec![0.0; tokens.len()];
-                tokens.extend(model.encode(&messages[turn].content)?);
-                tokens.push(end);
-                weights.resize(tokens.len(), 1.0);
-                out.push(Example { tokens, weights });
-            }
+            out.push(gym::lesson(family.name, 1, index)?);
+        }
+    }
+    Ok(out)
+}
+
+/// Each turn as a training row: what came before with weight 0, the oracle's answer with weight 1.
+fn lessons(model: &Model, conversations: &[Vec<Message>]) -> Result<Vec<Example>> {
+    let end = *model.end_tokens().last().ok_or_else(|| Error::invalid("the tiny model has no end token"))?;
+    let mut out = Vec::new();
+    for messages in conversations {
+        for turn in (1..messages.len()).step_by(2) {
+            let mut tokens = model.render(&messages[..turn], true)?;
+            let mut weights = vec![0.0; tokens.len()];
+            tokens.extend(model.encode(&messages[turn].content)?);
+            tokens.push(end);
+            weights.resize(tokens.len(), 1.0);
+            out.push(Example { tokens, weights });
         }
     }
     Ok(out)

@@ -226,7 +226,8 @@ pub fn site(command: &SiteCommand) -> Result<u8> {
             let root = &workspace.workspace;
             let out = out.clone().unwrap_or_else(|| root.join("public"));
             let silent = crate::stages::Silent;
-            let context = crate::stages::Context { observer: &silent, stop: &super::STOP, accept_engine: false };
+            let context =
+                crate::stages::Context { observer: &silent, stop: &super::STOP, accept_engine: false };
             let built = crate::publish::build(root, &out, &context)?;
             print(&format!("{} pages, {} files\n{}\n", built.pages, built.files, built.index.display()))?;
             Ok(0)
@@ -311,7 +312,10 @@ pub fn gym(command: &GymCommand, terminal: &Terminal) -> Result<u8> {
             if *json {
                 print_json(&report)?;
             } else {
-                let mut out = format!("{:<11} {:>5} {:>7} {:>7} {:>9} {:>6}  \n", "family", "level", "oracle", "random", "constant", "floor");
+                let mut out = format!(
+                    "{:<11} {:>5} {:>7} {:>7} {:>9} {:>6}  \n",
+                    "family", "level", "oracle", "random", "constant", "floor"
+                );
                 for f in &report.families {
                     let mark = if f.passed { "ok" } else { "FAILED" };
                     out.push_str(&format!(
@@ -348,17 +352,34 @@ fn calibrate(args: &CalibrateArgs, terminal: &Terminal) -> Result<u8> {
     } else {
         args.families.clone()
     };
-    let request = crate::stages::calibrate::Request { families: &families, levels: &args.levels, tasks: args.tasks, seed: args.seed };
+    let request = crate::stages::calibrate::Request {
+        families: &families,
+        levels: &args.levels,
+        tasks: args.tasks,
+        seed: args.seed,
+    };
     let cells = crate::stages::calibrate::calibrate(&gym::Gym, &model, &harness, &request, &context)?;
     if args.json {
-        print_json(&serde_json::json!({ "model": model.origin.name, "model_sha256": model.origin.sha256, "harness": harness, "seed": args.seed, "cells": cells }))?;
+        print_json(
+            &serde_json::json!({ "model": model.origin.name, "model_sha256": model.origin.sha256, "harness": harness, "seed": args.seed, "cells": cells }),
+        )?;
         return Ok(0);
     }
-    let mut out = format!("{:<11} {:>5} {:>8} {:>7} {:>7} {:>10} {:>8} {:>8}\n", "family", "level", "episodes", "solved", "reward", "unreadable", "context", "written");
+    let mut out = format!(
+        "{:<11} {:>5} {:>8} {:>7} {:>7} {:>10} {:>8} {:>8}\n",
+        "family", "level", "episodes", "solved", "reward", "unreadable", "context", "written"
+    );
     for c in cells {
         out.push_str(&format!(
             "{:<11} {:>5} {:>8} {:>7.3} {:>7.3} {:>10.3} {:>8.0} {:>8.1}\n",
-            c.family, c.level, c.episodes, c.solve_rate, c.mean_reward, c.unreadable, c.prompt_tokens, c.completion_tokens
+            c.family,
+            c.level,
+            c.episodes,
+            c.solve_rate,
+            c.mean_reward,
+            c.unreadable,
+            c.prompt_tokens,
+            c.completion_tokens
         ));
     }
     print(&out)?;

@@ -52,7 +52,8 @@ pub struct DemoArgs {
 #[cfg(feature = "site")]
 pub fn demo(args: &DemoArgs, terminal: &Terminal) -> Result<u8> {
     let context = Context { observer: terminal, stop: &STOP, accept_engine: false };
-    let options = crate::demo::Options { folder: args.dir.clone(), quick: args.quick, from: args.from.clone() };
+    let options =
+        crate::demo::Options { folder: args.dir.clone(), quick: args.quick, from: args.from.clone() };
     let done = crate::demo::demo(&options, &context)?;
     print(&format!("{}\n{}\n", done.summary, done.index.display()))?;
     Ok(0)
@@ -93,7 +94,10 @@ pub fn train(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
 /// `rederive merge`
 pub fn merge(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
     stage(args, terminal, merge::merge, |r| {
-        format!("{}/{} deltas merged, {} of {} canaries changed", r.matched, r.deltas, r.canaries_changed, r.canaries)
+        format!(
+            "{}/{} deltas merged, {} of {} canaries changed",
+            r.matched, r.deltas, r.canaries_changed, r.canaries
+        )
     })
 }
 
@@ -103,9 +107,17 @@ pub fn run(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
         let d = &r.decision;
         match (d.delta, d.low, d.high) {
             (Some(delta), Some(low), Some(high)) => {
-                format!("{}: change {delta:+.3} [{low:+.3}, {high:+.3}] over {} tasks", d.outcome.as_str(), d.tasks)
+                format!(
+                    "{}: change {delta:+.3} [{low:+.3}, {high:+.3}] over {} tasks",
+                    d.outcome.as_str(),
+                    d.tasks
+                )
             }
-            (Some(delta), _, _) => format!("{}: change {delta:+.3}, interval undefined, over {} tasks", d.outcome.as_str(), d.tasks),
+            (Some(delta), _, _) => format!(
+                "{}: change {delta:+.3}, interval undefined, over {} tasks",
+                d.outcome.as_str(),
+                d.tasks
+            ),
             _ => format!("{}: the change is undefined", d.outcome.as_str()),
         }
     })

@@ -86,7 +86,9 @@ enum Command {
     #[command(subcommand)]
     Models(models::ModelsCommand),
     /// Print a completion script for your shell
-    #[command(after_long_help = "Example:\n  rederive completions bash > ~/.local/share/bash-completion/completions/rederive")]
+    #[command(
+        after_long_help = "Example:\n  rederive completions bash > ~/.local/share/bash-completion/completions/rederive"
+    )]
     Completions {
         /// Which shell
         shell: clap_complete::Shell,

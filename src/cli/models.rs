@@ -95,17 +95,34 @@ fn list(json: bool) -> Result<()> {
             Ok(path) => path.display().to_string(),
             Err(_) => format!("not fetched; `rederive models fetch {}`", m.name),
         };
-        out.push_str(&format!("{}\n  {}\n  {} MB, {}, sha256 {}\n  {there}\n", m.name, m.about, m.bytes / 1_000_000, m.licence, m.sha256));
+        out.push_str(&format!(
+            "{}\n  {}\n  {} MB, {}, sha256 {}\n  {there}\n",
+            m.name,
+            m.about,
+            m.bytes / 1_000_000,
+            m.licence,
+            m.sha256
+        ));
     }
     print(&out)
 }
 
-fn logits(model: &str, tokens: &[u32], adapter: Option<&Path>, merged: bool, all: bool, json: bool) -> Result<()> {
+fn logits(
+    model: &str,
+    tokens: &[u32],
+    adapter: Option<&Path>,
+    merged: bool,
+    all: bool,
+    json: bool,
+) -> Result<()> {
     let mut model = Model::load(&Source::parse(model)?)?;
     if let Some(bad) = tokens.iter().find(|t| **t as usize >= model.config.vocab) {
-        return Err(Error::invalid(format!("token id {bad} is outside the vocabulary of {}", model.config.vocab))
-            .at("--tokens")
-            .hint("ids start at 0"));
+        return Err(Error::invalid(format!(
+            "token id {bad} is outside the vocabulary of {}",
+            model.config.vocab
+        ))
+        .at("--tokens")
+        .hint("ids start at 0"));
     }
     let mut lora = adapter.map(|folder| model.load_adapter(folder)).transpose()?;
     let folder = tempfile::tempdir()?;

@@ -58,8 +58,15 @@ impl Observer for Terminal {
             }
         }
         let now = Instant::now();
-        *self.current.borrow_mut() =
-            Some(Current { what: what.into(), unit: unit.into(), total, bar, started: now, printed: now, first: None });
+        *self.current.borrow_mut() = Some(Current {
+            what: what.into(),
+            unit: unit.into(),
+            total,
+            bar,
+            started: now,
+            printed: now,
+            first: None,
+        });
     }
 
     fn advance(&self, done: u64, note: &str) {

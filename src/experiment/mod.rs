@@ -5,6 +5,7 @@ pub mod ledger;
 pub mod lock;
 pub mod plan;
 pub mod receipts;
+mod validate;
 
 pub use lock::Stage;
 pub use plan::{Arm, Deploy, Gate, Harness, Plan, Purpose};

@@ -58,9 +58,8 @@ pub fn load(folder: &Path, model: &Config) -> Result<Lora> {
 
     let path = folder.join(WEIGHTS);
     let bytes = fs_err::read(&path)?;
-    let tensors = load_buffer(&bytes, &Device::Cpu).map_err(|e| {
-        Error::invalid(format!("is not a valid safetensors file: {e}")).at(path.display())
-    })?;
+    let tensors = load_buffer(&bytes, &Device::Cpu)
+        .map_err(|e| Error::invalid(format!("is not a valid safetensors file: {e}")).at(path.display()))?;
     let mut lora = settings.fill(tensors.into_iter().collect(), model).map_err(|e| e.at(path.display()))?;
     lora.sha256 = Some(hash::sha256_hex(&bytes));
     Ok(lora)
@@ -87,8 +86,10 @@ pub fn save(folder: &Path, lora: &Lora, base: &str) -> Result<String> {
     for layer in &layers {
         for name in &targets {
             if lora.pair(*layer, Target::from_name(name)?).is_none() {
-                return Err(Error::invalid(format!("layer {layer} has no pair for {name}, other layers have one"))
-                    .hint("PEFT's format has the same targets in every layer that is changed"));
+                return Err(Error::invalid(format!(
+                    "layer {layer} has no pair for {name}, other layers have one"
+                ))
+                .hint("PEFT's format has the same targets in every layer that is changed"));
             }
         }
     }
@@ -174,12 +175,17 @@ impl Settings {
                     .remove(&format!("{stem}.weight"))
                     .or_else(|| named.remove(&format!("{stem}.default.weight")));
                 let (key, tensor) = entry.ok_or_else(|| {
-                    Error::invalid(format!("`{stem}.weight` is missing ({found} tensors found, {total} expected)"))
-                        .hint("the adapter was made for another model, or for other target modules")
+                    Error::invalid(format!(
+                        "`{stem}.weight` is missing ({found} tensors found, {total} expected)"
+                    ))
+                    .hint("the adapter was made for another model, or for other target modules")
                 })?;
                 if tensor.dims() != shape {
-                    return Err(Error::invalid(format!("`{key}` has shape {:?}, not {shape:?}", tensor.dims()))
-                        .hint("the adapter was made for another model"));
+                    return Err(Error::invalid(format!(
+                        "`{key}` has shape {:?}, not {shape:?}",
+                        tensor.dims()
+                    ))
+                    .hint("the adapter was made for another model"));
                 }
                 Ok(tensor.to_dtype(DType::F32)?)
             };
@@ -187,8 +193,13 @@ impl Settings {
             lora.set(layer, target, Pair { a, b, scale });
         }
         if let Some((key, _)) = named.values().next() {
-            return Err(Error::invalid(format!("`{key}` matches no adapted module ({} such tensors)", named.len()))
-                .hint("the adapter was made for another model, or its adapter_config.json does not belong to it"));
+            return Err(Error::invalid(format!(
+                "`{key}` matches no adapted module ({} such tensors)",
+                named.len()
+            ))
+            .hint(
+                "the adapter was made for another model, or its adapter_config.json does not belong to it",
+            ));
         }
         Ok(lora)
     }
@@ -226,10 +237,12 @@ fn refuse_unsupported(o: &Map<String, Value>) -> Result<()> {
             }
             _ => false,
         };
-        let harmless = SAYS_NOTHING.contains(&key.as_str()) || key == "init_lora_weights" && value.is_boolean();
+        let harmless =
+            SAYS_NOTHING.contains(&key.as_str()) || key == "init_lora_weights" && value.is_boolean();
         if !off && !harmless {
-            return Err(Error::invalid(format!("`{key}` = {value} is not supported"))
-                .hint("plain LoRA is: r, lora_alpha, use_rslora, rank and alpha patterns, target modules, layers"));
+            return Err(Error::invalid(format!("`{key}` = {value} is not supported")).hint(
+                "plain LoRA is: r, lora_alpha, use_rslora, rank and alpha patterns, target modules, layers",
+            ));
         }
     }
     Ok(())
@@ -247,7 +260,9 @@ fn targets(o: &Map<String, Value>) -> Result<Vec<Target>> {
         Some(Value::String(all)) if all == "all-linear" => return Ok(Target::ALL.to_vec()),
         Some(Value::Array(items)) => items
             .iter()
-            .map(|v| v.as_str().ok_or_else(|| Error::invalid(format!("`target_modules` has {v}, not a name"))))
+            .map(|v| {
+                v.as_str().ok_or_else(|| Error::invalid(format!("`target_modules` has {v}, not a name")))
+            })
             .collect::<Result<_>>()?,
         Some(other) => {
             return Err(Error::invalid(format!("`target_modules` = {other} is not supported"))
@@ -259,8 +274,10 @@ fn targets(o: &Map<String, Value>) -> Result<Vec<Target>> {
     for name in names {
         let matching: Vec<Target> = Target::ALL.into_iter().filter(|t| is_suffix(t.path(), name)).collect();
         if matching.is_empty() {
-            return Err(Error::invalid(format!("`target_modules` has `{name}`, which is not in this network"))
-                .hint(format!("its modules are {}", Target::ALL.map(Target::name).join(", "))));
+            return Err(Error::invalid(format!(
+                "`target_modules` has `{name}`, which is not in this network"
+            ))
+            .hint(format!("its modules are {}", Target::ALL.map(Target::name).join(", "))));
         }
         targets.extend(matching);
     }
@@ -271,7 +288,8 @@ fn targets(o: &Map<String, Value>) -> Result<Vec<Target>> {
 }
 
 fn layers(o: &Map<String, Value>, count: usize) -> Result<Vec<usize>> {
-    let bad = |v: &Value| Error::invalid(format!("`layers_to_transform` has {v}; the model has {count} layers"));
+    let bad =
+        |v: &Value| Error::invalid(format!("`layers_to_transform` has {v}; the model has {count} layers"));
     let index = |v: &Value| v.as_u64().map(|n| n as usize).filter(|n| *n < count).ok_or_else(|| bad(v));
     let layers = match o.get("layers_to_transform") {
         None | Some(Value::Null) => return Ok((0..count).collect()),
@@ -300,7 +318,8 @@ fn pattern(o: &Map<String, Value>, field: &str) -> Result<Vec<(String, f64)>> {
             return Err(Error::invalid(format!("`{field}` key `{key}` is a pattern, not a module name"))
                 .hint("write one entry for each module"));
         }
-        let value = value.as_f64().ok_or_else(|| Error::invalid(format!("`{field}` of `{key}` is not a number")))?;
+        let value =
+            value.as_f64().ok_or_else(|| Error::invalid(format!("`{field}` of `{key}` is not a number")))?;
         patterns.push((name.to_owned(), value));
     }
     Ok(patterns)
@@ -318,13 +337,19 @@ mod tests {
     }
 
     /// A copy of the fixture's adapter with changed settings and tensors.
-    fn changed(settings: impl FnOnce(&mut Value), tensors: impl FnOnce(&mut BTreeMap<String, Tensor>)) -> Result<Lora> {
+    fn changed(
+        settings: impl FnOnce(&mut Value),
+        tensors: impl FnOnce(&mut BTreeMap<String, Tensor>),
+    ) -> Result<Lora> {
         let dir = tempfile::tempdir().unwrap();
-        let mut config: Value = serde_json::from_slice(&fs_err::read(source().join(CONFIG)).unwrap()).unwrap();
+        let mut config: Value =
+            serde_json::from_slice(&fs_err::read(source().join(CONFIG)).unwrap()).unwrap();
         settings(&mut config);
         fs_err::write(dir.path().join(CONFIG), config.to_string()).unwrap();
-        let mut all: BTreeMap<_, _> =
-            candle_core::safetensors::load(source().join(WEIGHTS), &Device::Cpu).unwrap().into_iter().collect();
+        let mut all: BTreeMap<_, _> = candle_core::safetensors::load(source().join(WEIGHTS), &Device::Cpu)
+            .unwrap()
+            .into_iter()
+            .collect();
         tensors(&mut all);
         let all: Vec<_> = all.into_iter().collect();
         fs_err::write(dir.path().join(WEIGHTS), safetensors::serialize(&all).unwrap()).unwrap();
@@ -361,7 +386,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         save(dir.path(), &lora, "tiny").unwrap();
         let again = model.load_adapter(dir.path()).unwrap();
-        let shape: Vec<_> = again.pairs().map(|(l, t, p)| (l, t, p.a.dim(0).unwrap(), (p.scale * 1e9).round())).collect();
+        let shape: Vec<_> =
+            again.pairs().map(|(l, t, p)| (l, t, p.a.dim(0).unwrap(), (p.scale * 1e9).round())).collect();
         assert_eq!(shape, [(1, Target::V, 2, 2e9), (1, Target::Down, 5, 3e8)]);
     }
 
@@ -420,14 +446,20 @@ mod tests {
     fn every_tensor_is_consumed_and_every_module_present() {
         let key = "base_model.model.model.layers.2.mlp.up_proj.lora_B.weight";
         let missing = changed(|_| (), |all| drop(all.remove(key))).unwrap_err().to_string();
-        assert!(missing.contains("layers.2.mlp.up_proj.lora_B") && missing.contains("56 expected"), "{missing}");
+        assert!(
+            missing.contains("layers.2.mlp.up_proj.lora_B") && missing.contains("56 expected"),
+            "{missing}"
+        );
         let vision = "base_model.model.model.visual.blocks.0.attn.qkv.lora_A.weight";
         let surplus = changed(|_| (), |all| drop(all.insert(vision.into(), normal("x", 4, 4))));
         assert!(surplus.unwrap_err().to_string().contains(vision));
-        let twice = changed(|_| (), |all| {
-            let tensor = all[key].clone();
-            all.insert(key.replace("base_model.model.model.", "base_model.model."), tensor);
-        });
+        let twice = changed(
+            |_| (),
+            |all| {
+                let tensor = all[key].clone();
+                all.insert(key.replace("base_model.model.model.", "base_model.model."), tensor);
+            },
+        );
         assert!(twice.unwrap_err().to_string().contains("twice"));
         let shape = changed(|c| c["r"] = 8.into(), |_| ()).unwrap_err().to_string();
         assert!(shape.contains("lora_A") && shape.contains("[8, "), "{shape}");

@@ -99,7 +99,9 @@ impl Plan {
     /// The unit's part of some of its rows, contiguous: `width` numbers a row, where `x` has
     /// `kv_heads * width`.
     fn gather(&self, x: &[f32], unit: Unit, rows: std::ops::Range<usize>, width: usize) -> Vec<f32> {
-        rows.flat_map(|row| &x[((unit.first + row) * self.kv_heads + unit.kv_head) * width..][..width]).copied().collect()
+        rows.flat_map(|row| &x[((unit.first + row) * self.kv_heads + unit.kv_head) * width..][..width])
+            .copied()
+            .collect()
     }
 
     /// Writes back what `gather` takes.
@@ -152,7 +154,8 @@ impl Plan {
                     let rows = number * BLOCK..unit.length.min((number + 1) * BLOCK);
                     let queries = self.gather(q, unit, rows.clone(), self.query_width());
                     let weights = self.weights(&queries, &keys, rows.clone());
-                    let mixed = multiply_part(&weights, rows.len() * self.group(), &values, rows.end, self.head_dim);
+                    let mixed =
+                        multiply_part(&weights, rows.len() * self.group(), &values, rows.end, self.head_dim);
                     (unit, rows.start, mixed)
                 };
                 (0..unit.length.div_ceil(BLOCK)).into_par_iter().map(block)
@@ -251,9 +254,9 @@ impl CustomOp3 for Op {
         gradient: &Tensor,
     ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let numbers = |t: &Tensor| -> candle_core::Result<Vec<f32>> { t.flatten_all()?.to_vec1() };
-        let [dq, dk, dv] =
-            self.0.backward(&numbers(q)?, &numbers(k)?, &numbers(v)?, &numbers(gradient)?);
-        let tensor = |values: Vec<f32>, like: &Tensor| Tensor::from_vec(values, like.shape(), &Device::Cpu).map(Some);
+        let [dq, dk, dv] = self.0.backward(&numbers(q)?, &numbers(k)?, &numbers(v)?, &numbers(gradient)?);
+        let tensor =
+            |values: Vec<f32>, like: &Tensor| Tensor::from_vec(values, like.shape(), &Device::Cpu).map(Some);
         Ok((tensor(dq, q)?, tensor(dk, k)?, tensor(dv, v)?))
     }
 }
@@ -279,7 +282,8 @@ mod tests {
         let mask: Vec<f32> =
             (0..rows * rows).map(|i| if i % rows > i / rows { f32::NEG_INFINITY } else { 0.0 }).collect();
         let mask = Tensor::from_vec(mask, (1, rows, rows), &Device::Cpu).unwrap();
-        let scores = split(q, config.heads).matmul(&spread(k).transpose(1, 2).unwrap().contiguous().unwrap()).unwrap();
+        let scores =
+            split(q, config.heads).matmul(&spread(k).transpose(1, 2).unwrap().contiguous().unwrap()).unwrap();
         let scores = (scores / (config.head_dim as f64).sqrt()).unwrap().broadcast_add(&mask).unwrap();
         let largest = scores.max_keepdim(D::Minus1).unwrap().detach();
         let weights = scores.broadcast_sub(&largest).unwrap().exp().unwrap();
@@ -317,8 +321,9 @@ mod tests {
         let packed_gradients = packed.sqr().unwrap().sum_all().unwrap().backward().unwrap();
         let mut first = 0;
         for length in lengths {
-            let parts = [&q, &k, &v]
-                .map(|t| Var::from_tensor(&t.narrow(0, first, length).unwrap().contiguous().unwrap()).unwrap());
+            let parts = [&q, &k, &v].map(|t| {
+                Var::from_tensor(&t.narrow(0, first, length).unwrap().contiguous().unwrap()).unwrap()
+            });
             let alone = Causal::one(&config, length).attend(0, &parts[0], &parts[1], &parts[2]).unwrap();
             assert!(numbers(&alone) == numbers(&packed.narrow(0, first, length).unwrap()));
             let gradients = alone.sqr().unwrap().sum_all().unwrap().backward().unwrap();

@@ -22,9 +22,12 @@ pub struct ChatTemplate {
 impl ChatTemplate {
     /// Compiles a template; `bos` and `eos` are the tokens that it may name. `place` is for errors.
     pub fn new(text: String, bos: &str, eos: &str, place: &str) -> Result<ChatTemplate> {
-        let bad = |e: minijinja::Error| Error::invalid(format!("is not a usable chat template: {}", chain(&e))).at(place);
+        let bad = |e: minijinja::Error| {
+            Error::invalid(format!("is not a usable chat template: {}", chain(&e))).at(place)
+        };
         let mut environment = Environment::new();
-        environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(bad)?);
+        environment
+            .set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(bad)?);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
@@ -86,7 +89,8 @@ impl ChatTemplate {
     pub fn after_assistant<M: Serialize>(&self, next: &M) -> Result<String> {
         // A text that no template writes by itself, and that no trimming changes.
         const MARK: &str = "\u{2063}rederive-assistant-turn\u{2063}";
-        let next = serde_json::to_value(next).map_err(|e| Error::invalid(format!("message cannot be rendered: {e}")))?;
+        let next = serde_json::to_value(next)
+            .map_err(|e| Error::invalid(format!("message cannot be rendered: {e}")))?;
         let messages = [
             serde_json::json!({"role": "user", "content": "."}),
             serde_json::json!({"role": "assistant", "content": MARK}),
@@ -132,7 +136,10 @@ fn to_json(value: Value, options: Kwargs) -> Result<String, minijinja::Error> {
     let indent: Option<usize> = options.get("indent")?;
     let ascii: Option<bool> = options.get("ensure_ascii")?;
     if ascii == Some(true) {
-        return Err(minijinja::Error::new(ErrorKind::InvalidOperation, "tojson with ensure_ascii is not supported"));
+        return Err(minijinja::Error::new(
+            ErrorKind::InvalidOperation,
+            "tojson with ensure_ascii is not supported",
+        ));
     }
     options.assert_all_used()?;
     let value = serde_json::to_value(&value)
@@ -206,7 +213,10 @@ mod tests {
     fn json_is_written_as_python_writes_it() {
         // Right-hand sides: Python's json.dumps(value, ensure_ascii=False).
         for (value, wanted) in [
-            (json!({"z": 1, "a": [1, 2.0, 1e-5, 1e16, 0.1], "b": {}}), r#"{"z": 1, "a": [1, 2.0, 1e-05, 1e+16, 0.1], "b": {}}"#),
+            (
+                json!({"z": 1, "a": [1, 2.0, 1e-5, 1e16, 0.1], "b": {}}),
+                r#"{"z": 1, "a": [1, 2.0, 1e-05, 1e+16, 0.1], "b": {}}"#,
+            ),
             (json!("the <b>&'é\n\u{7f}\u{1}\""), "\"the <b>&'é\\n\u{7f}\\u0001\\\"\""),
             (json!([null, true, []]), "[null, true, []]"),
         ] {
@@ -219,11 +229,17 @@ mod tests {
     #[test]
     fn blocks_are_trimmed_and_python_methods_work() {
         let template = "{% for m in messages %}\n  {% if m.role.startswith('u') %}\n{{ m.content.strip() }}|{{ bos_token }}\n  {% endif %}\n{% endfor %}";
-        let text = render(template, json!([{"role": "user", "content": " a "}, {"role": "tool", "content": "b"}])).unwrap();
+        let text =
+            render(template, json!([{"role": "user", "content": " a "}, {"role": "tool", "content": "b"}]))
+                .unwrap();
         assert_eq!(text, "a|<s>\n");
-        let text = render("{{ messages[::-1][0].content.split('x')[-1] }}", json!([{"content": "1x2"}])).unwrap();
+        let text =
+            render("{{ messages[::-1][0].content.split('x')[-1] }}", json!([{"content": "1x2"}])).unwrap();
         assert_eq!(text, "2");
-        let text = render("{% for m in messages %}{% if m == 2 %}{% break %}{% endif %}{{ m }}{% endfor %}", json!([1, 2, 3]));
+        let text = render(
+            "{% for m in messages %}{% if m == 2 %}{% break %}{% endif %}{{ m }}{% endfor %}",
+            json!([1, 2, 3]),
+        );
         assert_eq!(text.unwrap(), "1");
     }
 
@@ -250,7 +266,8 @@ mod tests {
         assert!(ChatTemplate::from_folder(dir.path()).unwrap().is_none());
         let config = json!({"chat_template": "old{{ eos_token }}", "eos_token": {"content": "E"}});
         fs_err::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
-        let render = || ChatTemplate::from_folder(dir.path()).unwrap().unwrap().render::<()>(&[], false).unwrap();
+        let render =
+            || ChatTemplate::from_folder(dir.path()).unwrap().unwrap().render::<()>(&[], false).unwrap();
         assert_eq!(render(), "oldE");
         fs_err::write(dir.path().join("chat_template.jinja"), "new{{ eos_token }}").unwrap();
         assert_eq!(render(), "newE");

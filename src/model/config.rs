@@ -55,8 +55,8 @@ pub struct Config {
 impl Config {
     /// Parses the text of a `config.json`; `place` names it in errors.
     pub fn parse(text: &str, place: &str) -> Result<Config> {
-        let value: Value = serde_json::from_str(text)
-            .map_err(|e| Error::invalid(format!("is not JSON: {e}")).at(place))?;
+        let value: Value =
+            serde_json::from_str(text).map_err(|e| Error::invalid(format!("is not JSON: {e}")).at(place))?;
         let object = value.as_object().ok_or_else(|| Error::invalid("is not a JSON object").at(place))?;
         Self::from_object(object).map_err(|e| e.at(place))
     }
@@ -250,9 +250,8 @@ fn number(o: &Map<String, Value>, key: &str) -> Result<f64> {
 
 /// One id, a list of ids, or none.
 pub(super) fn token_ids(o: &Map<String, Value>, key: &str) -> Result<Vec<u32>> {
-    let id = |v: &Value| {
-        v.as_u64().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| wrong(key, "token ids", v))
-    };
+    let id =
+        |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok()).ok_or_else(|| wrong(key, "token ids", v));
     match o.get(key) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(items)) => items.iter().map(id).collect(),
@@ -324,7 +323,9 @@ mod tests {
         assert!(refusal("attention_bias", true.into()).contains("attention_bias"));
         assert!(refusal("num_key_value_heads", 3.into()).contains("3 key heads"));
         assert!(refusal("head_dim", 7.into()).contains('7'));
-        assert!(refusal("quantization_config", serde_json::json!({"bits": 4})).contains("quantization_config"));
+        assert!(
+            refusal("quantization_config", serde_json::json!({"bits": 4})).contains("quantization_config")
+        );
         let yarn = serde_json::json!({"rope_type": "yarn", "rope_theta": 1e4});
         assert!(refusal("rope_parameters", yarn).contains("yarn"));
     }

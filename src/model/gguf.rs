@@ -19,8 +19,11 @@ use std::path::Path;
 pub fn load(path: &Path) -> Result<Model> {
     let place = path.display().to_string();
     let mut file = BufReader::with_capacity(1 << 20, fs_err::File::open(path)?);
-    let content = Content::read(&mut file)
-        .map_err(|e| Error::invalid(format!("is not a usable GGUF file: {}", first_line(&e))).at(&place).hint("fetch it again"))?;
+    let content = Content::read(&mut file).map_err(|e| {
+        Error::invalid(format!("is not a usable GGUF file: {}", first_line(&e)))
+            .at(&place)
+            .hint("fetch it again")
+    })?;
     let metadata = Metadata { content: &content };
     let config = metadata.config().map_err(|e| e.at(&place))?;
     let (tokenizer, template) = metadata.text_side(&place).map_err(|e| e.at(&place))?;
@@ -82,8 +85,10 @@ fn names(content: &Content, config: &Config) -> Result<BTreeMap<String, String>>
     }
     match left.keys().next() {
         None => Ok(names),
-        Some(&"rope_freqs.weight") => Err(Error::invalid("tensor `rope_freqs.weight` (scaled rope) is not supported in GGUF files")
-            .hint("use the model's safetensors folder, whose config.json says how it is scaled")),
+        Some(&"rope_freqs.weight") => {
+            Err(Error::invalid("tensor `rope_freqs.weight` (scaled rope) is not supported in GGUF files")
+                .hint("use the model's safetensors folder, whose config.json says how it is scaled"))
+        }
         Some(name) => Err(Error::invalid(format!("tensor `{name}` belongs to no module of this network"))),
     }
 }
@@ -186,7 +191,8 @@ impl Metadata<'_> {
     fn config(&self) -> Result<Config> {
         let architecture = self.text("general.architecture")?;
         if architecture != "llama" {
-            return Err(Error::invalid(format!("architecture `{architecture}` is not supported")).hint("supported: llama"));
+            return Err(Error::invalid(format!("architecture `{architecture}` is not supported"))
+                .hint("supported: llama"));
         }
         if let Some(Value::String(kind)) = self.get("llama.rope.scaling.type")
             && kind != "none"
@@ -196,14 +202,17 @@ impl Metadata<'_> {
         if self.get("llama.expert_count").is_some_and(|v| integer(v) != Some(0)) {
             return Err(Error::invalid("mixtures of experts are not supported"));
         }
-        let (hidden, heads) = (self.whole("llama.embedding_length")?, self.whole("llama.attention.head_count")?);
+        let (hidden, heads) =
+            (self.whole("llama.embedding_length")?, self.whole("llama.attention.head_count")?);
         let head_dim = match self.get("llama.attention.key_length") {
             Some(_) => self.whole("llama.attention.key_length")?,
             None => hidden / heads,
         };
         let rotated = self.whole("llama.rope.dimension_count")?;
         if rotated != head_dim {
-            return Err(Error::invalid(format!("rope on {rotated} of {head_dim} dimensions is not supported")));
+            return Err(Error::invalid(format!(
+                "rope on {rotated} of {head_dim} dimensions is not supported"
+            )));
         }
         let vocab = match self.content.tensor_infos.get("token_embd.weight").map(|info| info.shape.dims()) {
             Some([vocab, _]) => *vocab,
@@ -289,9 +298,9 @@ fn integer(value: &Value) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::testing::{numbers, tensors};
     use candle_core::Tensor;
     use candle_core::quantized::{GgmlDType, QTensor, gguf_file};
-    use crate::model::testing::{numbers, tensors};
 
     /// Rows of each head from two halves to interleaved pairs: what converters to GGUF do.
     fn interleaved(weight: &Tensor, head_dim: usize) -> Tensor {
@@ -315,7 +324,12 @@ mod tests {
             ("llama.attention.layer_norm_rms_epsilon", Value::F32(1e-5)),
             ("tokenizer.ggml.model", Value::String("gpt2".into())),
             ("tokenizer.ggml.pre", Value::String("gpt-2".into())),
-            ("tokenizer.ggml.tokens", Value::Array(crate::model::tokenizer::byte_characters().map(|c| Value::String(c.into())).to_vec())),
+            (
+                "tokenizer.ggml.tokens",
+                Value::Array(
+                    crate::model::tokenizer::byte_characters().map(|c| Value::String(c.into())).to_vec(),
+                ),
+            ),
             ("tokenizer.ggml.merges", Value::Array(vec![])),
             ("tokenizer.ggml.eos_token_id", Value::U32(7)),
         ]

@@ -297,70 +297,51 @@ macro_rules! for_rows {
     ($rows:expr, $tile:ident($x:expr, $lines:expr, $sums:expr), $($n:literal)*) => {
         match $rows {
             $($n => $tile::<$n>($x, $lines, $sums),)*
-            other => unreachable!("tiles have at most {MAX_TILE_ROWS} rows, not {other}"),
+            other => unreachable!("no tile has {other} rows"),
+        }
+    };
+}
+
+/// One vector instruction set's tiles: the same loop for each, over `$parts` registers a line.
+#[cfg(target_arch = "x86_64")]
+macro_rules! vector_tiles {
+    ($entry:ident, $tile:ident, $features:literal, $parts:literal, $zero:ident, $load:ident, $set:ident, $fma:ident,
+     $store:ident, $($n:literal)*) => {
+        #[target_feature(enable = $features)]
+        fn $entry(rows: usize, x: &[f32], lines: &[Line], sums: &mut Sums) {
+            for_rows!(rows, $tile(x, lines, sums), $($n)*);
+        }
+
+        #[target_feature(enable = $features)]
+        fn $tile<const ROWS: usize>(x: &[f32], lines: &[Line], sums: &mut Sums) {
+            use std::arch::x86_64::{$fma, $load, $set, $store, $zero};
+            const WIDTH: usize = LANES / $parts;
+            let mut accumulators = [[$zero(); $parts]; ROWS];
+            for (x, line) in x.as_chunks::<ROWS>().0.iter().zip(lines) {
+                for part in 0..$parts {
+                    // SAFETY: a line is LANES floats, aligned to 64 bytes.
+                    let weights = unsafe { $load(line.0.as_ptr().add(WIDTH * part)) };
+                    for row in 0..ROWS {
+                        accumulators[row][part] = $fma($set(x[row]), weights, accumulators[row][part]);
+                    }
+                }
+            }
+            for (sums, accumulators) in sums.iter_mut().zip(&accumulators) {
+                for (part, value) in accumulators.iter().enumerate() {
+                    // SAFETY: each row of sums is LANES floats.
+                    unsafe { $store(sums.as_mut_ptr().add(WIDTH * part), *value) };
+                }
+            }
         }
     };
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn tile_avx512(rows: usize, x: &[f32], lines: &[Line], sums: &mut Sums) {
-    for_rows!(rows, rows_avx512(x, lines, sums), 1 2 3 4 5 6 7 8 9 10 11 12);
-}
-
+vector_tiles!(tile_avx512, rows_avx512, "avx512f", 2, _mm512_setzero_ps, _mm512_load_ps, _mm512_set1_ps,
+    _mm512_fmadd_ps, _mm512_storeu_ps, 1 2 3 4 5 6 7 8 9 10 11 12);
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn rows_avx512<const ROWS: usize>(x: &[f32], lines: &[Line], sums: &mut Sums) {
-    use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_load_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps};
-    let mut low = [_mm512_setzero_ps(); ROWS];
-    let mut high = [_mm512_setzero_ps(); ROWS];
-    for (x, line) in x.as_chunks::<ROWS>().0.iter().zip(lines) {
-        // SAFETY: a line is 32 floats, aligned to 64 bytes.
-        let (first, second) =
-            unsafe { (_mm512_load_ps(line.0.as_ptr()), _mm512_load_ps(line.0.as_ptr().add(16))) };
-        for row in 0..ROWS {
-            let factor = _mm512_set1_ps(x[row]);
-            low[row] = _mm512_fmadd_ps(factor, first, low[row]);
-            high[row] = _mm512_fmadd_ps(factor, second, high[row]);
-        }
-    }
-    for row in 0..ROWS {
-        // SAFETY: each row of sums is 32 floats.
-        unsafe {
-            _mm512_storeu_ps(sums[row].as_mut_ptr(), low[row]);
-            _mm512_storeu_ps(sums[row].as_mut_ptr().add(16), high[row]);
-        }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn tile_avx2(rows: usize, x: &[f32], lines: &[Line], sums: &mut Sums) {
-    for_rows!(rows, rows_avx2(x, lines, sums), 1 2 3);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn rows_avx2<const ROWS: usize>(x: &[f32], lines: &[Line], sums: &mut Sums) {
-    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_load_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps};
-    let mut parts = [[_mm256_setzero_ps(); 4]; ROWS];
-    for (x, line) in x.as_chunks::<ROWS>().0.iter().zip(lines) {
-        let factors: [_; ROWS] = std::array::from_fn(|row| _mm256_set1_ps(x[row]));
-        for part in 0..4 {
-            // SAFETY: a line is 32 floats, aligned to 64 bytes.
-            let weights = unsafe { _mm256_load_ps(line.0.as_ptr().add(8 * part)) };
-            for row in 0..ROWS {
-                parts[row][part] = _mm256_fmadd_ps(factors[row], weights, parts[row][part]);
-            }
-        }
-    }
-    for (sums, parts) in sums.iter_mut().zip(&parts) {
-        for (part, value) in parts.iter().enumerate() {
-            // SAFETY: each row of sums is 32 floats.
-            unsafe { _mm256_storeu_ps(sums.as_mut_ptr().add(8 * part), *value) };
-        }
-    }
-}
+vector_tiles!(tile_avx2, rows_avx2, "avx2,fma", 4, _mm256_setzero_ps, _mm256_load_ps, _mm256_set1_ps,
+    _mm256_fmadd_ps, _mm256_storeu_ps, 1 2 3);
 
 fn tile_portable(rows: usize, x: &[f32], lines: &[Line], sums: &mut Sums) {
     for_rows!(rows, rows_portable(x, lines, sums), 1 2 3);
@@ -372,7 +353,8 @@ fn rows_portable<const ROWS: usize>(x: &[f32], lines: &[Line], sums: &mut Sums) 
         for (sums, x) in accumulators.iter_mut().zip(x) {
             for (sum, weight) in sums.iter_mut().zip(&line.0) {
                 // Without a fused instruction `mul_add` is a slow library call.
-                *sum = if cfg!(target_arch = "aarch64") { x.mul_add(*weight, *sum) } else { x * weight + *sum };
+                *sum =
+                    if cfg!(target_arch = "aarch64") { x.mul_add(*weight, *sum) } else { x * weight + *sum };
             }
         }
     }
@@ -386,7 +368,8 @@ mod tests {
     use proptest::prelude::*;
 
     /// Matrices of SmolLM2, as inner × columns, and a LoRA pair of rank 16.
-    const SHAPES: [(usize, usize); 6] = [(576, 576), (576, 192), (576, 1536), (1536, 576), (576, 16), (16, 576)];
+    const SHAPES: [(usize, usize); 6] =
+        [(576, 576), (576, 192), (576, 1536), (1536, 576), (576, 16), (16, 576)];
 
     fn rows(x: &[f32], inner: usize, order: &[usize]) -> Vec<f32> {
         order.iter().flat_map(|r| x[r * inner..][..inner].to_vec()).collect()

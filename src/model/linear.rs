@@ -1,10 +1,11 @@
-//! A frozen linear map as one custom operation: it holds its weight inside, so that autograd
-//! hands a gradient to its input and never makes one for the weight.
+//! Linear maps as custom operations. A frozen one holds its weight inside, so that autograd
+//! hands a gradient to its input and never makes one for the weight; a trained one, for LoRA,
+//! gives both. A row's result is independent of the other rows.
 
 use super::kernel::{self, Packed};
 use super::ops::slice;
 use crate::error::Result;
-use candle_core::{CpuStorage, CustomOp1, Device, Layout, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp1, CustomOp2, Device, Layout, Shape, Tensor};
 use std::sync::{Arc, OnceLock};
 
 /// A frozen matrix `[out, in]`, applied to rows.
@@ -91,6 +92,76 @@ fn product(x: &CpuStorage, layout: &Layout, w: &Packed) -> candle_core::Result<(
     Ok((CpuStorage::F32(out), (rows, w.columns()).into()))
 }
 
+/// A product of two matrices that may both be trained, in the three forms that it and its gradients need.
+#[derive(Clone, Copy)]
+enum Product {
+    /// `a: [rows, inner]`, `b: [columns, inner]`: `a b^T`.
+    Transposed,
+    /// `a: [rows, inner]`, `b: [inner, columns]`: `a b`.
+    Plain,
+    /// `a: [inner, rows]`, `b: [inner, columns]`: `a^T b`.
+    OverRows,
+}
+
+/// `x W^T` for `x: [rows, in]` and a small `w: [out, in]` that may be trained: `[rows, out]`.
+/// A row's result is independent of the other rows; differentiable in both.
+pub fn rows_times(x: &Tensor, w: &Tensor) -> candle_core::Result<Tensor> {
+    x.contiguous()?.apply_op2(&w.contiguous()?, Product::Transposed)
+}
+
+impl CustomOp2 for Product {
+    fn name(&self) -> &'static str {
+        "rows-times"
+    }
+
+    fn cpu_fwd(
+        &self,
+        a: &CpuStorage,
+        la: &Layout,
+        b: &CpuStorage,
+        lb: &Layout,
+    ) -> candle_core::Result<(CpuStorage, Shape)> {
+        let (shape_a, shape_b) = (la.shape().dims2()?, lb.shape().dims2()?);
+        let (a, b) = (slice(a, la)?, slice(b, lb)?);
+        let ((rows, inner), (inner_b, columns)) = match self {
+            Product::Transposed => (shape_a, (shape_b.1, shape_b.0)),
+            Product::Plain => (shape_a, shape_b),
+            Product::OverRows => ((shape_a.1, shape_a.0), shape_b),
+        };
+        if inner != inner_b {
+            candle_core::bail!("{shape_a:?} and {shape_b:?} do not fit together");
+        }
+        let packed = match self {
+            Product::Transposed => Packed::from_rows(b, columns, inner),
+            Product::Plain | Product::OverRows => Packed::from_columns(b, inner, columns),
+        };
+        let product = if let Product::OverRows = self {
+            let mut turned = vec![0.0; a.len()];
+            kernel::transpose(a, rows, &mut turned);
+            kernel::multiply(&turned, rows, &packed)
+        } else {
+            kernel::multiply(a, rows, &packed)
+        };
+        Ok((CpuStorage::F32(product), (rows, columns).into()))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>)> {
+        if !matches!(self, Product::Transposed) {
+            return Err(candle_core::Error::BackwardNotSupported { op: self.name() });
+        }
+        let gradient = gradient.contiguous()?;
+        let of_x = gradient.apply_op2_no_bwd(w, &Product::Plain)?;
+        let of_w = gradient.apply_op2_no_bwd(x, &Product::OverRows)?;
+        Ok((Some(of_x), Some(of_w)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,7 +177,8 @@ mod tests {
         let ours = linear.forward(&x).unwrap();
         let plain = x.matmul(&w.t().unwrap()).unwrap();
         assert!(distance(&ours, &plain) < 1e-5);
-        let gradient = |y: &Tensor| (y * &g).unwrap().sum_all().unwrap().backward().unwrap().get(&x).unwrap().clone();
+        let gradient =
+            |y: &Tensor| (y * &g).unwrap().sum_all().unwrap().backward().unwrap().get(&x).unwrap().clone();
         assert!(distance(&gradient(&ours), &gradient(&plain)) < 1e-5);
         assert!(distance(&linear.backward(&g).unwrap(), &gradient(&plain)) < 1e-5);
     }
@@ -123,5 +195,21 @@ mod tests {
     fn refuses_rows_of_another_width() {
         let linear = FrozenLinear::new(&[1.0; 6], 2, 3);
         assert!(linear.forward(&normal("x", 4, 5)).is_err());
+    }
+
+    #[test]
+    fn rows_times_agrees_with_a_plain_product() {
+        let x = Var::from_tensor(&normal("x", 9, 20)).unwrap();
+        let w = Var::from_tensor(&normal("w", 4, 20)).unwrap();
+        let g = normal("g", 9, 4);
+        let ours = rows_times(&x, &w).unwrap();
+        let plain = x.matmul(&w.t().unwrap()).unwrap();
+        let gradient = |y: &Tensor, of: &Var| {
+            (y * &g).unwrap().sum_all().unwrap().backward().unwrap().get(of).unwrap().clone()
+        };
+        assert!(distance(&ours, &plain) < 1e-5);
+        for of in [&x, &w] {
+            assert!(distance(&gradient(&ours, of), &gradient(&plain, of)) < 1e-5);
+        }
     }
 }

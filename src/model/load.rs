@@ -143,7 +143,10 @@ mod tests {
 
     #[test]
     fn sources_are_told_apart_and_typos_get_a_hint() {
-        assert_eq!(Source::parse("smollm2-135m-instruct").unwrap(), Source::Named("smollm2-135m-instruct".into()));
+        assert_eq!(
+            Source::parse("smollm2-135m-instruct").unwrap(),
+            Source::Named("smollm2-135m-instruct".into())
+        );
         assert_eq!(Source::parse("a/b.GGUF").unwrap(), Source::Gguf("a/b.GGUF".into()));
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().display().to_string();
@@ -157,6 +160,8 @@ mod tests {
     fn a_tensor_of_another_size_is_refused_by_name() {
         let config = Model::tiny(&crate::model::TinySpec::default()).unwrap().config;
         let short = |name: &str, count: usize| Ok(vec![0.0; count - usize::from(name.contains("up_proj"))]);
-        assert!(assemble(&config, short).err().unwrap().to_string().contains("model.layers.0.mlp.up_proj.weight"));
+        assert!(
+            assemble(&config, short).err().unwrap().to_string().contains("model.layers.0.mlp.up_proj.weight")
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! no addition at all, and a row's addition never depends on its neighbours.
 
 use super::config::Config;
-use super::ops;
+use super::linear;
 use crate::error::{Error, Result};
 use crate::philox::Philox;
 use candle_core::{Device, Tensor, Var};
@@ -113,7 +113,10 @@ impl Lora {
     /// layer and target; B zero, so that it changes nothing yet.
     pub fn init(model: &Config, config: &LoraConfig, seed: u64) -> Result<Lora> {
         if config.rank == 0 || !config.alpha.is_finite() || config.alpha <= 0.0 {
-            return Err(Error::invalid(format!("LoRA needs a positive rank and alpha, not {} and {}", config.rank, config.alpha)));
+            return Err(Error::invalid(format!(
+                "LoRA needs a positive rank and alpha, not {} and {}",
+                config.rank, config.alpha
+            )));
         }
         if config.targets.is_empty() {
             return Err(Error::invalid("LoRA needs at least one target").hint("name targets such as q_proj"));
@@ -277,8 +280,8 @@ impl<'a> RowAdapters<'a> {
 /// `scale * B A x` for every row of `x: [rows, in]`: `[rows, out]`.
 fn delta(pair: &Pair, x: &Tensor) -> Result<Tensor> {
     // Scaled in the middle, where it is narrow.
-    let inner = (ops::rows_times(x, &pair.a)? * pair.scale)?;
-    Ok(ops::rows_times(&inner, &pair.b)?)
+    let inner = (linear::rows_times(x, &pair.a)? * pair.scale)?;
+    Ok(linear::rows_times(&inner, &pair.b)?)
 }
 
 #[cfg(test)]
@@ -296,10 +299,13 @@ mod tests {
         let lora = Lora::init(&model.config, &everywhere(3), 7).unwrap();
         assert!(lora.is_zero().unwrap());
         assert_eq!(lora.pairs().count(), 4 * 7);
-        let (base, same) = (model.logits(&[1, 2, 3], None).unwrap(), model.logits(&[1, 2, 3], Some(&lora)).unwrap());
+        let (base, same) =
+            (model.logits(&[1, 2, 3], None).unwrap(), model.logits(&[1, 2, 3], Some(&lora)).unwrap());
         assert!(numbers(&base) == numbers(&same));
-        let (again, other) =
-            (Lora::init(&model.config, &everywhere(3), 7).unwrap(), Lora::init(&model.config, &everywhere(3), 8).unwrap());
+        let (again, other) = (
+            Lora::init(&model.config, &everywhere(3), 7).unwrap(),
+            Lora::init(&model.config, &everywhere(3), 8).unwrap(),
+        );
         let a = |lora: &Lora| numbers(&lora.pair(2, Target::Down).unwrap().a);
         assert!(a(&lora) == a(&again) && a(&lora) != a(&other));
         let bound = 1.0 / 48f32.sqrt();
@@ -309,7 +315,9 @@ mod tests {
     #[test]
     fn impossible_shapes_are_refused() {
         let config = model("llama_tied").config;
-        let with = |rank, alpha, targets: &[Target]| Lora::init(&config, &LoraConfig { rank, alpha, targets: targets.to_vec() }, 1);
+        let with = |rank, alpha, targets: &[Target]| {
+            Lora::init(&config, &LoraConfig { rank, alpha, targets: targets.to_vec() }, 1)
+        };
         assert!(with(0, 8.0, &Target::ALL).is_err());
         assert!(with(4, f64::NAN, &Target::ALL).is_err());
         assert!(with(4, 8.0, &[]).is_err());
@@ -329,7 +337,12 @@ mod tests {
         let of_row = [None, Some(0), Some(1), Some(0), None, Some(1)];
         let loras = [&one, &two];
         let run = |rows: &[usize]| -> Vec<Vec<f32>> {
-            let ids = Tensor::from_vec(rows.iter().map(|r| *r as u32).collect::<Vec<_>>(), rows.len(), &Device::Cpu).unwrap();
+            let ids = Tensor::from_vec(
+                rows.iter().map(|r| *r as u32).collect::<Vec<_>>(),
+                rows.len(),
+                &Device::Cpu,
+            )
+            .unwrap();
             let x = x.index_select(&ids, 0).unwrap();
             let choices: Vec<_> = rows.iter().map(|r| of_row[*r]).collect();
             let y = model.network.linear(1, Target::Gate).unwrap().forward(&x).unwrap();

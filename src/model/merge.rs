@@ -62,9 +62,13 @@ pub fn merge(model: &Model, lora: &Lora, folder: &Path) -> Result<MergeReceipt> 
         Some(path) => {
             let checkpoint = Checkpoint::open(path, &model.config)?;
             if checkpoint.sha256 != model.origin.sha256 {
-                return Err(Error::invalid("the weights changed on disk after the model was loaded").at(path.display()));
+                return Err(Error::invalid("the weights changed on disk after the model was loaded")
+                    .at(path.display()));
             }
-            checkpoint.names().map(|name| Ok((name.to_owned(), checkpoint.tensor(name)?))).collect::<Result<_>>()?
+            checkpoint
+                .names()
+                .map(|name| Ok((name.to_owned(), checkpoint.tensor(name)?)))
+                .collect::<Result<_>>()?
         }
         None => save::tensors(model)?,
     };
@@ -106,16 +110,21 @@ struct Totals {
 
 /// Adds every pair's product to its matrix in place.
 fn apply(lora: &Lora, tensors: &mut [(String, Tensor)], totals: &mut Totals) -> Result<Vec<ModuleChange>> {
-    let place: BTreeMap<String, usize> = tensors.iter().enumerate().map(|(i, (name, _))| (name.clone(), i)).collect();
+    let place: BTreeMap<String, usize> =
+        tensors.iter().enumerate().map(|(i, (name, _))| (name.clone(), i)).collect();
     let mut changes = Vec::new();
     for (layer, target, pair) in lora.pairs() {
         let name = format!("model.layers.{layer}.{}.weight", target.path());
         let entry = place.get(&name).and_then(|i| tensors.get_mut(*i));
-        let (_, weight) =
-            entry.ok_or_else(|| Error::invalid(format!("the base has no matrix `{name}` for the adapter")))?;
+        let (_, weight) = entry
+            .ok_or_else(|| Error::invalid(format!("the base has no matrix `{name}` for the adapter")))?;
         let delta = (pair.b.detach().matmul(&pair.a.detach())? * pair.scale)?;
         if delta.dims() != weight.dims() {
-            return Err(Error::invalid(format!("the change of `{name}` has shape {:?}, not {:?}", delta.dims(), weight.dims())));
+            return Err(Error::invalid(format!(
+                "the change of `{name}` has shape {:?}, not {:?}",
+                delta.dims(),
+                weight.dims()
+            )));
         }
         let before = weight.to_dtype(DType::F32)?;
         let merged = (&before + &delta)?.to_dtype(weight.dtype())?;
@@ -128,17 +137,27 @@ fn apply(lora: &Lora, tensors: &mut [(String, Tensor)], totals: &mut Totals) -> 
         totals.intended += intended;
         totals.kept += kept;
         totals.changed |= dot(&actual, &actual)? > 0.0;
-        changes.push(ModuleChange { name, frobenius: intended.sqrt(), kept: (intended > 0.0).then(|| kept / intended) });
+        changes.push(ModuleChange {
+            name,
+            frobenius: intended.sqrt(),
+            kept: (intended > 0.0).then(|| kept / intended),
+        });
         *weight = merged;
     }
     let first = changes.first().map(|c| c.name.as_str()).unwrap_or("none");
     if totals.intended == 0.0 {
-        return Err(Error::refused(format!("the adapter changes nothing: all {} deltas are zero (first: `{first}`)", changes.len()))
-            .hint("it was not trained, or its B matrices were not saved"));
+        return Err(Error::refused(format!(
+            "the adapter changes nothing: all {} deltas are zero (first: `{first}`)",
+            changes.len()
+        ))
+        .hint("it was not trained, or its B matrices were not saved"));
     }
     if !totals.changed {
-        return Err(Error::refused(format!("all {} deltas round away in the type of the base (first: `{first}`)", changes.len()))
-            .hint("use the adapter unmerged, or a base in f32"));
+        return Err(Error::refused(format!(
+            "all {} deltas round away in the type of the base (first: `{first}`)",
+            changes.len()
+        ))
+        .hint("use the adapter unmerged, or a base in f32"));
     }
     Ok(changes)
 }
@@ -184,8 +203,10 @@ mod tests {
         assert!((norm.sqrt() - receipt.frobenius).abs() < 1e-9);
         let merged = Model::load(&Source::Folder(dir.path().to_owned())).unwrap();
         assert_eq!(merged.origin.sha256, receipt.merged_sha256);
-        let (expected, truth) = (json("llama_tied/expected.json"), tensors("llama_tied/expected.safetensors"));
-        let written = candle_core::safetensors::load(dir.path().join("model.safetensors"), &Device::Cpu).unwrap();
+        let (expected, truth) =
+            (json("llama_tied/expected.json"), tensors("llama_tied/expected.safetensors"));
+        let written =
+            candle_core::safetensors::load(dir.path().join("model.safetensors"), &Device::Cpu).unwrap();
         for (name, wanted) in truth.iter().filter_map(|(n, t)| Some((n.strip_prefix("merged_weight.")?, t))) {
             assert!(distance(&written[name], wanted) < 1e-6, "{name}");
         }
@@ -214,7 +235,11 @@ mod tests {
         let lora = base.load_adapter(&fixtures().join("llama_tied/adapter")).unwrap();
         let receipt = merge(&base, &lora, &target).unwrap();
         assert_eq!(receipt.dtype, "BF16");
-        assert!(receipt.kept > 0.9 && receipt.kept < 1.1 && (receipt.kept - 1.0).abs() > 1e-6, "{}", receipt.kept);
+        assert!(
+            receipt.kept > 0.9 && receipt.kept < 1.1 && (receipt.kept - 1.0).abs() > 1e-6,
+            "{}",
+            receipt.kept
+        );
         assert_eq!(fs_err::read_to_string(target.join("notes.txt")).unwrap(), "kept as it is");
         let merged = Model::load(&Source::Folder(target)).unwrap();
         let (tokens, adapted) = ([3u32, 1, 4, 1, 5], base.logits(&[3, 1, 4, 1, 5], Some(&lora)).unwrap());

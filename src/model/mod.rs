@@ -16,6 +16,7 @@ pub mod load;
 pub mod lora;
 pub mod merge;
 pub mod ops;
+mod pip;
 pub mod registry;
 pub mod safetensors;
 pub mod save;
@@ -176,8 +177,10 @@ mod tests {
         for (i, prompt) in expected["prompts"].as_array().unwrap().iter().enumerate() {
             let prompt = ids(prompt);
             let base = distance(&model.logits(&prompt, None).unwrap(), &truth[&format!("logits.{i}")]);
-            let adapted =
-                distance(&model.logits(&prompt, Some(&adapter)).unwrap(), &truth[&format!("adapter_logits.{i}")]);
+            let adapted = distance(
+                &model.logits(&prompt, Some(&adapter)).unwrap(),
+                &truth[&format!("adapter_logits.{i}")],
+            );
             assert!(base < 1e-4 && adapted < 1e-4, "prompt {i}: base {base}, adapter {adapted}");
         }
     }
@@ -250,11 +253,15 @@ mod tests {
         for (name, sum) in sums {
             let weight = match name.as_str() {
                 "model.embed_tokens.weight" => model.network.embedding.clone(),
-                "model.layers.0.self_attn.q_proj.weight" => model.network.linear(0, Target::Q).unwrap().weight().unwrap(),
+                "model.layers.0.self_attn.q_proj.weight" => {
+                    model.network.linear(0, Target::Q).unwrap().weight().unwrap()
+                }
                 _ => model.network.linear(29, Target::Down).unwrap().weight().unwrap(),
             };
             let numbers = testing::numbers(&weight);
-            for (found, wanted) in numbers.iter().zip(golden["dequantised_checks"]["first8"][name].as_array().unwrap()) {
+            for (found, wanted) in
+                numbers.iter().zip(golden["dequantised_checks"]["first8"][name].as_array().unwrap())
+            {
                 assert_eq!(*found, wanted.as_f64().unwrap() as f32, "{name}");
             }
             let total: f64 = numbers.iter().map(|x| f64::from(*x)).sum();

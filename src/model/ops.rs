@@ -1,10 +1,9 @@
 //! The elementwise parts of the network as fused operations with a backward: RMS norm,
-//! rotary positions, SwiGLU, and the small product that LoRA needs. Each is parallel over
-//! rows and computes a row from that row alone, in one fixed order.
+//! rotary positions and SwiGLU. Each is parallel over rows and computes a row from that row
+//! alone, in one fixed order.
 //!
 //! candle's own fused versions cut the graph without saying so: gradients behind them are zero.
 
-use super::kernel::{self, Packed};
 use candle_core::{CpuStorage, CustomOp1, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -120,7 +119,13 @@ impl CustomOp2 for NormBackward {
         "rms-norm-backward"
     }
 
-    fn cpu_fwd(&self, x: &CpuStorage, lx: &Layout, g: &CpuStorage, lg: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        lx: &Layout,
+        g: &CpuStorage,
+        lg: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         let (x, g, w) = (slice(x, lx)?, slice(g, lg)?, &self.0.weight);
         let width = w.len();
         let mut out = vec![0.0; x.len()];
@@ -147,10 +152,23 @@ struct Rope {
 /// Rotary positions on rows `[rows, heads * head_dim]`, each head's first half paired with its second
 /// (the layout of Hugging Face checkpoints); differentiable in `x`. Angles are position times
 /// frequency in f32.
-pub fn rope(x: &Tensor, positions: &[u32], head_dim: usize, inverse_frequencies: &Arc<[f32]>) -> Result<Tensor> {
+pub fn rope(
+    x: &Tensor,
+    positions: &[u32],
+    head_dim: usize,
+    inverse_frequencies: &Arc<[f32]>,
+) -> Result<Tensor> {
     let (rows, width) = x.dims2()?;
-    if rows != positions.len() || head_dim == 0 || width % head_dim != 0 || inverse_frequencies.len() * 2 != head_dim {
-        candle_core::bail!("{} positions and heads of {head_dim} do not fit rows {:?}", positions.len(), x.shape());
+    if rows != positions.len()
+        || head_dim == 0
+        || width % head_dim != 0
+        || inverse_frequencies.len() * 2 != head_dim
+    {
+        candle_core::bail!(
+            "{} positions and heads of {head_dim} do not fit rows {:?}",
+            positions.len(),
+            x.shape()
+        );
     }
     x.contiguous()?.apply_op1(Rope {
         positions: positions.into(),
@@ -212,12 +230,24 @@ impl CustomOp2 for SwiGlu {
         "swiglu"
     }
 
-    fn cpu_fwd(&self, gate: &CpuStorage, lg: &Layout, up: &CpuStorage, lu: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        gate: &CpuStorage,
+        lg: &Layout,
+        up: &CpuStorage,
+        lu: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         let (gate, up) = (slice(gate, lg)?, slice(up, lu)?);
         Ok((CpuStorage::F32(elementwise(gate, up, |_, g, u| g / (1.0 + exp(-g)) * u)), lg.shape().clone()))
     }
 
-    fn bwd(&self, gate: &Tensor, up: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    fn bwd(
+        &self,
+        gate: &Tensor,
+        up: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradient = gradient.contiguous()?;
         // d/dgate = grad * up * s * (1 + gate * (1 - s)), with s = sigmoid(gate)
         let through = (&gradient * up)?.apply_op2_no_bwd(gate, &Silu { derivative: true })?;
@@ -236,7 +266,13 @@ impl CustomOp2 for Silu {
         "silu-backward"
     }
 
-    fn cpu_fwd(&self, a: &CpuStorage, la: &Layout, b: &CpuStorage, lb: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        a: &CpuStorage,
+        la: &Layout,
+        b: &CpuStorage,
+        lb: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         let (a, b) = (slice(a, la)?, slice(b, lb)?);
         let out = if self.derivative {
             elementwise(a, b, |_, a, b| {
@@ -259,64 +295,6 @@ fn elementwise(a: &[f32], b: &[f32], f: impl Fn(usize, f32, f32) -> f32 + Sync) 
         }
     });
     out
-}
-
-/// A product of two matrices that may both be trained, in the three forms that it and its gradients need.
-#[derive(Clone, Copy)]
-enum Product {
-    /// `a: [rows, inner]`, `b: [columns, inner]`: `a b^T`.
-    Transposed,
-    /// `a: [rows, inner]`, `b: [inner, columns]`: `a b`.
-    Plain,
-    /// `a: [inner, rows]`, `b: [inner, columns]`: `a^T b`.
-    OverRows,
-}
-
-/// `x W^T` for `x: [rows, in]` and a small `w: [out, in]` that may be trained: `[rows, out]`.
-/// A row's result is independent of the other rows; differentiable in both.
-pub fn rows_times(x: &Tensor, w: &Tensor) -> Result<Tensor> {
-    x.contiguous()?.apply_op2(&w.contiguous()?, Product::Transposed)
-}
-
-impl CustomOp2 for Product {
-    fn name(&self) -> &'static str {
-        "rows-times"
-    }
-
-    fn cpu_fwd(&self, a: &CpuStorage, la: &Layout, b: &CpuStorage, lb: &Layout) -> Result<(CpuStorage, Shape)> {
-        let (shape_a, shape_b) = (la.shape().dims2()?, lb.shape().dims2()?);
-        let (a, b) = (slice(a, la)?, slice(b, lb)?);
-        let ((rows, inner), (inner_b, columns)) = match self {
-            Product::Transposed => (shape_a, (shape_b.1, shape_b.0)),
-            Product::Plain => (shape_a, shape_b),
-            Product::OverRows => ((shape_a.1, shape_a.0), shape_b),
-        };
-        if inner != inner_b {
-            candle_core::bail!("{shape_a:?} and {shape_b:?} do not fit together");
-        }
-        let packed = match self {
-            Product::Transposed => Packed::from_rows(b, columns, inner),
-            Product::Plain | Product::OverRows => Packed::from_columns(b, inner, columns),
-        };
-        let product = if let Product::OverRows = self {
-            let mut turned = vec![0.0; a.len()];
-            kernel::transpose(a, rows, &mut turned);
-            kernel::multiply(&turned, rows, &packed)
-        } else {
-            kernel::multiply(a, rows, &packed)
-        };
-        Ok((CpuStorage::F32(product), (rows, columns).into()))
-    }
-
-    fn bwd(&self, x: &Tensor, w: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        if !matches!(self, Product::Transposed) {
-            return Err(candle_core::Error::BackwardNotSupported { op: self.name() });
-        }
-        let gradient = gradient.contiguous()?;
-        let of_x = gradient.apply_op2_no_bwd(w, &Product::Plain)?;
-        let of_w = gradient.apply_op2_no_bwd(x, &Product::OverRows)?;
-        Ok((Some(of_x), Some(of_w)))
-    }
 }
 
 #[cfg(test)]
@@ -343,7 +321,10 @@ mod tests {
         };
         for (at, found) in found.iter().enumerate() {
             let wanted = (value(at, 1e-2) - value(at, -1e-2)) / 2e-2;
-            assert!((f64::from(*found) - wanted).abs() < 5e-3 * wanted.abs().max(1.0), "{at}: {found} and {wanted}");
+            assert!(
+                (f64::from(*found) - wanted).abs() < 5e-3 * wanted.abs().max(1.0),
+                "{at}: {found} and {wanted}"
+            );
         }
     }
 
@@ -384,11 +365,15 @@ mod tests {
         let (positions, frequencies) = ([0u32, 5, 2, 900], frequencies());
         let (x, g) = (Var::from_tensor(&normal("x", 4, 12)).unwrap(), normal("g", 4, 12));
         let ours = rope(&x, &positions, 6, &frequencies).unwrap();
-        let angles: Vec<f32> = positions.iter().flat_map(|p| frequencies.iter().map(|f| *p as f32 * f)).collect();
+        let angles: Vec<f32> =
+            positions.iter().flat_map(|p| frequencies.iter().map(|f| *p as f32 * f)).collect();
         let angles = Tensor::from_vec(angles, (4, 1, 3), &Device::Cpu).unwrap();
         let angles = Tensor::cat(&[&angles, &angles], 2).unwrap();
         let heads = x.reshape((4, 2, 6)).unwrap();
-        let turned = Tensor::cat(&[&heads.narrow(2, 3, 3).unwrap().neg().unwrap(), &heads.narrow(2, 0, 3).unwrap()], 2);
+        let turned = Tensor::cat(
+            &[&heads.narrow(2, 3, 3).unwrap().neg().unwrap(), &heads.narrow(2, 0, 3).unwrap()],
+            2,
+        );
         let plain = (heads.broadcast_mul(&angles.cos().unwrap()).unwrap()
             + turned.unwrap().broadcast_mul(&angles.sin().unwrap()).unwrap())
         .unwrap()
@@ -412,19 +397,6 @@ mod tests {
         }
         let up = normal("up", 2, 5);
         check_differences(|gate| swiglu(gate, &up).unwrap(), &normal("gate", 2, 5));
-    }
-
-    #[test]
-    fn rows_times_agrees_with_a_plain_product() {
-        let x = Var::from_tensor(&normal("x", 9, 20)).unwrap();
-        let w = Var::from_tensor(&normal("w", 4, 20)).unwrap();
-        let g = normal("g", 9, 4);
-        let ours = rows_times(&x, &w).unwrap();
-        let plain = x.matmul(&w.t().unwrap()).unwrap();
-        assert!(distance(&ours, &plain) < 1e-5);
-        for of in [&x, &w] {
-            assert!(distance(&gradient(&ours, &g, of), &gradient(&plain, &g, of)) < 1e-5);
-        }
     }
 
     #[test]

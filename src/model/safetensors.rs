@@ -74,7 +74,9 @@ impl Checkpoint {
                 }
                 if let Some(other) = self.place.insert(tensor.clone(), file) {
                     let other = &self.files[other].0;
-                    return Err(Error::invalid(format!("tensor `{tensor}` is both in {other} and in {name}")));
+                    return Err(Error::invalid(format!(
+                        "tensor `{tensor}` is both in {other} and in {name}"
+                    )));
                 }
             }
         }
@@ -85,8 +87,10 @@ impl Checkpoint {
                         .hint("the checkpoint is incomplete, or its config.json belongs to another model"));
                 }
                 Some(found) if found != shape => {
-                    return Err(Error::invalid(format!("tensor `{name}` has shape {found:?}, not {shape:?}"))
-                        .hint("the config.json belongs to another model"));
+                    return Err(Error::invalid(format!(
+                        "tensor `{name}` has shape {found:?}, not {shape:?}"
+                    ))
+                    .hint("the config.json belongs to another model"));
                 }
                 Some(_) => {}
             }
@@ -103,7 +107,10 @@ impl Checkpoint {
         }
         if let Some(name) = shapes.keys().next() {
             return Err(Error::invalid(format!("tensor `{name}` belongs to no module of this network"))
-                .hint(format!("{} tensors are not known here; the file is of another kind of model", shapes.len())));
+                .hint(format!(
+                    "{} tensors are not known here; the file is of another kind of model",
+                    shapes.len()
+                )));
         }
         Ok(())
     }
@@ -123,7 +130,8 @@ impl Checkpoint {
     /// A tensor in its stored type.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         self.view(name, |view| {
-            view.load(&Device::Cpu).map_err(|e| Error::invalid(format!("tensor `{name}` cannot be read: {e}")))
+            view.load(&Device::Cpu)
+                .map_err(|e| Error::invalid(format!("tensor `{name}` cannot be read: {e}")))
         })
     }
 
@@ -157,7 +165,10 @@ fn file_names(folder: &Path) -> Result<Vec<String>> {
     let bad = |what: String| Error::invalid(what).at(index.display());
     let value: serde_json::Value = serde_json::from_str(&fs_err::read_to_string(&index)?)
         .map_err(|e| bad(format!("is not JSON: {e}")))?;
-    let map = value.get("weight_map").and_then(|m| m.as_object()).ok_or_else(|| bad("has no `weight_map`".into()))?;
+    let map = value
+        .get("weight_map")
+        .and_then(|m| m.as_object())
+        .ok_or_else(|| bad("has no `weight_map`".into()))?;
     let mut names = std::collections::BTreeSet::new();
     for (tensor, file) in map {
         let file = file.as_str().ok_or_else(|| bad(format!("`{tensor}` has no file name")))?;
@@ -278,7 +289,8 @@ mod tests {
         for dtype in [DType::BF16, DType::F16] {
             let half = exact.to_dtype(dtype).unwrap();
             let bytes = serialize(&[("x".into(), half.clone())]).unwrap();
-            let back = SafeTensors::deserialize(&bytes).unwrap().tensor("x").unwrap().load(&Device::Cpu).unwrap();
+            let back =
+                SafeTensors::deserialize(&bytes).unwrap().tensor("x").unwrap().load(&Device::Cpu).unwrap();
             assert_eq!(back.dtype(), dtype);
             let wide = |t: &Tensor| numbers(&t.to_dtype(DType::F32).unwrap());
             assert!(wide(&back) == wide(&half));

@@ -1,4 +1,5 @@
 //! What the tests of this module share: where the fixtures are, and comparisons.
+#![cfg(test)]
 
 use super::{Model, Source};
 use candle_core::{Device, Tensor};

@@ -1,11 +1,12 @@
-//! A tiny Llama with seeded random weights and a tokenizer of single bytes, made on the
-//! spot: it knows nothing, but runs every part of the road without a download.
+//! A tiny Llama with seeded random weights, made on the spot: it knows nothing, but runs every
+//! part of the road without a download. Its tokenizer holds single bytes and, on request, merges
+//! learned from a few texts.
 
 use super::config::Config;
 use super::load::assemble;
 use super::tokenizer::{Bpe, Tokenizer, byte_characters};
 use super::{ChatTemplate, Model, Origin};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hash;
 use crate::philox::Philox;
 
@@ -24,15 +25,29 @@ pub struct TinySpec {
     pub heads: usize,
     /// Key heads.
     pub kv_heads: usize,
-    /// Longest context in tokens (bytes, here).
+    /// Longest context in tokens.
     pub max_positions: usize,
+    /// Merges of the tokenizer, most important first, such as those of [`learn_merges`]; none: bytes alone.
+    pub merges: Vec<String>,
 }
 
 impl Default for TinySpec {
     fn default() -> Self {
-        TinySpec { seed: 1, hidden: 64, intermediate: 128, layers: 2, heads: 4, kv_heads: 2, max_positions: 4096 }
+        TinySpec {
+            seed: 1,
+            hidden: 64,
+            intermediate: 128,
+            layers: 2,
+            heads: 4,
+            kv_heads: 2,
+            max_positions: 4096,
+            merges: Vec::new(),
+        }
     }
 }
+
+/// Each digit alone, then byte level: numbers are spelled out.
+const PRE: &str = "smollm";
 
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 
@@ -42,10 +57,14 @@ const TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message
 
 impl Model {
     /// Makes a tiny model: the same spec gives the same weights to the bit. Ids 0 to 2 are the
-    /// special tokens (2 ends a turn), id 3 + b is byte b.
+    /// special tokens (2 ends a turn), id 3 + b is byte b, then come the merged tokens.
     pub fn tiny(spec: &TinySpec) -> Result<Model> {
-        let tokens: Vec<String> =
-            SPECIAL.iter().map(|t| (*t).to_owned()).chain(byte_characters().map(String::from)).collect();
+        let tokens: Vec<String> = SPECIAL
+            .iter()
+            .map(|t| (*t).to_owned())
+            .chain(byte_characters().map(String::from))
+            .chain(spec.merges.iter().map(|pair| pair.replace(' ', "")))
+            .collect();
         let config = Config {
             vocab: tokens.len(),
             hidden: spec.hidden,
@@ -65,11 +84,14 @@ impl Model {
         let mut hashed = Vec::new();
         let network = assemble(&config, |name, count| {
             let weights = random_weights(spec, name, count);
-            hashed.push((name.to_owned(), hash::sha256_hex(&weights.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>())));
+            hashed.push((
+                name.to_owned(),
+                hash::sha256_hex(&weights.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()),
+            ));
             Ok(weights)
         })?;
         let place = "tiny model";
-        let bpe = Bpe { tokens: &tokens, special: &[0, 1, 2], added: &[], merges: &[], pre: "gpt-2" };
+        let bpe = Bpe { tokens: &tokens, special: &[0, 1, 2], added: &[], merges: &spec.merges, pre: PRE };
         Ok(Model {
             tokenizer: Some(Tokenizer::from_bpe(&bpe, place)?),
             template: Some(ChatTemplate::new(TEMPLATE.to_owned(), SPECIAL[1], SPECIAL[2], place)?),
@@ -85,6 +107,37 @@ impl Model {
             network,
         })
     }
+}
+
+/// At most `count` byte-pair merges learned from texts, in the form of [`TinySpec::merges`]. The same texts give
+/// the same merges.
+pub fn learn_merges(texts: &[String], count: usize) -> Result<Vec<String>> {
+    use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
+    use tokenizers::pre_tokenizers::{byte_level::ByteLevel, digits::Digits, sequence::Sequence};
+    let failed = |e: tokenizers::Error| Error::invalid(format!("no merges can be learned: {e}"));
+    let mut learner = tokenizers::Tokenizer::new(BPE::default());
+    let split = Sequence::new(vec![Digits::new(true).into(), ByteLevel::new(false, true, true).into()]);
+    learner.with_pre_tokenizer(Some(split));
+    let trainer = BpeTrainerBuilder::new()
+        .show_progress(false)
+        .vocab_size(byte_characters().len() + count)
+        .initial_alphabet(byte_characters().into_iter().collect())
+        .build();
+    let mut trainer = tokenizers::models::TrainerWrapper::from(trainer);
+    learner.train(&mut trainer, texts.iter()).map_err(failed)?;
+    let model = serde_json::to_value(learner.get_model()).map_err(|e| failed(Box::new(e)))?;
+    let merges = model.get("merges").and_then(|m| m.as_array()).map_or(&[][..], |m| m);
+    merges
+        .iter()
+        .map(|pair| match pair {
+            serde_json::Value::String(text) => Ok(text.clone()),
+            serde_json::Value::Array(two) => {
+                let sides: Vec<&str> = two.iter().filter_map(|side| side.as_str()).collect();
+                Ok(sides.join(" "))
+            }
+            other => Err(Error::invalid(format!("a learned merge reads `{other}`"))),
+        })
+        .collect()
 }
 
 /// Norms of one; matrices with a standard deviation that keeps activations near one.
@@ -125,8 +178,23 @@ mod tests {
     }
 
     #[test]
+    fn learned_merges_shorten_text_and_repeat() {
+        let texts = vec!["Reply with one line, ANSWER: 12.".to_owned(), "Reply with one word.".to_owned()];
+        let merges = learn_merges(&texts, 20).unwrap();
+        assert_eq!(merges, learn_merges(&texts, 20).unwrap());
+        assert!(merges.len() == 20, "{merges:?}");
+        let plain = Model::tiny(&TinySpec::default()).unwrap();
+        let merged = Model::tiny(&TinySpec { merges, ..TinySpec::default() }).unwrap();
+        let (a, b) = (plain.encode(&texts[0]).unwrap(), merged.encode(&texts[0]).unwrap());
+        assert!(b.len() < a.len(), "{} and {}", a.len(), b.len());
+        assert_eq!(merged.decode(&b, false).unwrap(), texts[0]);
+    }
+
+    #[test]
     fn a_saved_one_loads_as_the_same_model() {
-        let model = Model::tiny(&TinySpec { layers: 3, hidden: 96, heads: 6, kv_heads: 3, ..TinySpec::default() }).unwrap();
+        let model =
+            Model::tiny(&TinySpec { layers: 3, hidden: 96, heads: 6, kv_heads: 3, ..TinySpec::default() })
+                .unwrap();
         let dir = tempfile::tempdir().unwrap();
         let sha256 = model.save(dir.path()).unwrap();
         let again = Model::load(&Source::parse(&dir.path().display().to_string()).unwrap()).unwrap();
@@ -155,7 +223,8 @@ mod tests {
         let model = Model::tiny(&TinySpec::default()).unwrap();
         let turn = |role: &str, content: &str| serde_json::json!({"role": role, "content": content});
         let opened = model.render(&[turn("user", "a")], true).unwrap();
-        let whole = model.render(&[turn("user", "a"), turn("assistant", "b"), turn("user", "c")], true).unwrap();
+        let whole =
+            model.render(&[turn("user", "a"), turn("assistant", "b"), turn("user", "c")], true).unwrap();
         let mut built = opened;
         built.extend(model.encode("b").unwrap());
         built.extend(model.after_assistant(&turn("user", "c")).unwrap());

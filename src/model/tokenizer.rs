@@ -50,11 +50,8 @@ impl Tokenizer {
 
     /// A byte-level BPE from its parts. Errors name an unknown splitting rule.
     pub fn from_bpe(bpe: &Bpe<'_>, place: &str) -> Result<Tokenizer> {
-        let byte_level =
-            |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
-        let split = |pattern: &str| {
-            json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false})
-        };
+        let byte_level = |regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex});
+        let split = |pattern: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
         let pre = match bpe.pre {
             "smollm" => json!([{"type": "Digits", "individual_digits": true}, byte_level(true)]),
             "gpt-2" => json!([byte_level(true)]),
@@ -66,7 +63,9 @@ impl Tokenizer {
             }
         };
         let token = |id: &u32| {
-            bpe.tokens.get(*id as usize).ok_or_else(|| Error::invalid(format!("token {id} is not in the vocabulary")).at(place))
+            bpe.tokens
+                .get(*id as usize)
+                .ok_or_else(|| Error::invalid(format!("token {id} is not in the vocabulary")).at(place))
         };
         let mut added = Vec::new();
         for (ids, special) in [(bpe.special, true), (bpe.added, false)] {
@@ -152,7 +151,8 @@ pub fn byte_characters() -> [char; 256] {
     let mut table = ['\0'; 256];
     let mut moved = 0u32;
     for (byte, slot) in (0u32..).zip(table.iter_mut()) {
-        let printable = (0x21..=0x7e).contains(&byte) || (0xa1..=0xac).contains(&byte) || (0xae..=0xff).contains(&byte);
+        let printable =
+            (0x21..=0x7e).contains(&byte) || (0xa1..=0xac).contains(&byte) || (0xae..=0xff).contains(&byte);
         let code = if printable { byte } else { 256 + moved };
         moved += u32::from(!printable);
         *slot = char::from_u32(code).expect("codes below 512 are characters");
@@ -170,14 +170,21 @@ mod tests {
         tokens.push("<|end|>".into());
         let end = tokens.len() as u32 - 1;
         let merges: Vec<String> = merges.iter().map(|m| (*m).to_owned()).collect();
-        Tokenizer::from_bpe(&Bpe { tokens: &tokens, special: &[end], added: &[], merges: &merges, pre }, "test")
+        Tokenizer::from_bpe(
+            &Bpe { tokens: &tokens, special: &[end], added: &[], merges: &merges, pre },
+            "test",
+        )
     }
 
     #[test]
     fn byte_characters_are_those_of_byte_level_vocabularies() {
         let table = byte_characters();
-        assert_eq!((table[usize::from(b'A')], table[usize::from(b' ')], table[usize::from(b'\n')]), ('A', 'Ġ', 'Ċ'));
-        let alphabet: std::collections::BTreeSet<char> = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet().into_iter().collect();
+        assert_eq!(
+            (table[usize::from(b'A')], table[usize::from(b' ')], table[usize::from(b'\n')]),
+            ('A', 'Ġ', 'Ċ')
+        );
+        let alphabet: std::collections::BTreeSet<char> =
+            tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet().into_iter().collect();
         assert_eq!(table.into_iter().collect::<std::collections::BTreeSet<_>>(), alphabet);
     }
 
@@ -199,6 +206,12 @@ mod tests {
         assert!(parts(&[], "deepseek-coder").err().unwrap().to_string().contains("deepseek-coder"));
         assert!(parts(&["ab"], "gpt-2").err().unwrap().to_string().contains("`ab`"));
         assert!(parts(&["a b", "a b"], "gpt-2").err().unwrap().to_string().contains("twice"));
-        assert!(Tokenizer::from_json("{".into(), "x/tokenizer.json").err().unwrap().to_string().starts_with("x/tokenizer.json"));
+        assert!(
+            Tokenizer::from_json("{".into(), "x/tokenizer.json")
+                .err()
+                .unwrap()
+                .to_string()
+                .starts_with("x/tokenizer.json")
+        );
     }
 }

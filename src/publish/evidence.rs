@@ -75,7 +75,9 @@ pub(super) fn numbers(workspace: &Workspace) -> Result<BTreeMap<String, NumberIn
                     Some((v, reason)) => (*v, reason.clone()),
                     None => match value {
                         Number::Undefined(why) => (Verdict::Match, Some(why.clone())),
-                        Number::Defined(_) => (Verdict::Unverifiable, Some("the audit did not reach it".into())),
+                        Number::Defined(_) => {
+                            (Verdict::Unverifiable, Some("the audit did not reach it".into()))
+                        }
                     },
                 };
                 let number = NumberInput {
@@ -103,8 +105,11 @@ pub(super) fn numbers(workspace: &Workspace) -> Result<BTreeMap<String, NumberIn
 /// The results of a derivation; one that cannot be computed as declared stops the build.
 pub(super) fn computed(entry: &Entry) -> Result<&Derived> {
     entry.outcome.as_ref().map_err(|problem| {
-        let mut e = Error::refused(format!("derivation `{}.{}` cannot be computed: {}", entry.scope, entry.id, problem.what))
-            .at(format!("{}:{}", entry.path, entry.line));
+        let mut e = Error::refused(format!(
+            "derivation `{}.{}` cannot be computed: {}",
+            entry.scope, entry.id, problem.what
+        ))
+        .at(format!("{}:{}", entry.path, entry.line));
         if let Some(remedy) = &problem.remedy {
             e = e.hint(remedy.clone());
         }
@@ -209,7 +214,11 @@ pub(super) fn claim(claim: &Claim, workspace: &Workspace) -> ClaimInput {
 /// One row of a forest.
 pub(super) fn estimate(label: &str, note: &str, evaluated: &Evaluated) -> EstimateInput {
     let part = |name: &str| {
-        evaluated.parts.get(name).cloned().unwrap_or_else(|| Number::Undefined("not given by this estimator".into()))
+        evaluated
+            .parts
+            .get(name)
+            .cloned()
+            .unwrap_or_else(|| Number::Undefined("not given by this estimator".into()))
     };
     EstimateInput {
         label: label.to_string(),
@@ -312,7 +321,9 @@ fn recipe(derivation: &Derivation, experiment: &str) -> Vec<String> {
     match derivation.arms.as_slice() {
         [] => {}
         [arm] => out.push(format!("Keep arm `{arm}`.")),
-        [base, rest @ ..] => out.push(format!("Pair arm `{}` with `{base}` on the tasks that both have.", rest.join("`, `"))),
+        [base, rest @ ..] => {
+            out.push(format!("Pair arm `{}` with `{base}` on the tasks that both have.", rest.join("`, `")))
+        }
     }
     if let Some(by) = &derivation.by {
         out.push(format!("Do this for each value of `{by}`, and for all rows together."));

@@ -11,13 +11,19 @@ use crate::error::{Error, Result};
 use crate::experiment::plan::{Harness, plan_path};
 use crate::experiment::{Plan, Stage, lock, receipts};
 use crate::site::input::{
-    CardInput, ChartInput, DecisionInput, ExperimentInput, FigureInput, LockInput, LogInput, TaskInput, Verdict,
+    CardInput, ChartInput, DecisionInput, ExperimentInput, FigureInput, LockInput, LogInput, TaskInput,
+    Verdict,
 };
 use crate::stages::DecisionReceipt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-pub(super) fn experiment(root: &Path, slug: &str, text: &ExperimentText, workspace: &Workspace) -> Result<ExperimentInput> {
+pub(super) fn experiment(
+    root: &Path,
+    slug: &str,
+    text: &ExperimentText,
+    workspace: &Workspace,
+) -> Result<ExperimentInput> {
     let front = &text.report.front;
     let folder = root.join("data").join(slug);
     let plan_file = plan_path(root, slug);
@@ -40,7 +46,8 @@ pub(super) fn experiment(root: &Path, slug: &str, text: &ExperimentText, workspa
     };
     let mut corrections = dated("deviation", &front.deviations);
     corrections.extend(dated("correction", &front.corrections));
-    let figures = front.figures.iter().map(|f| figure(slug, f, workspace, plan.as_ref())).collect::<Result<_>>()?;
+    let figures =
+        front.figures.iter().map(|f| figure(slug, f, workspace, plan.as_ref())).collect::<Result<_>>()?;
     Ok(ExperimentInput {
         slug: slug.to_string(),
         title: front.title.clone(),
@@ -52,7 +59,10 @@ pub(super) fn experiment(root: &Path, slug: &str, text: &ExperimentText, workspa
         ended: front.ended.map(|d| d.to_string()),
         tags: front.tags.clone(),
         programs: front.programs.clone(),
-        plain: front.plain.as_ref().map(|p| [p.idea.clone(), p.question.clone(), p.found.clone(), p.matters.clone()]),
+        plain: front
+            .plain
+            .as_ref()
+            .map(|p| [p.idea.clone(), p.question.clone(), p.found.clone(), p.matters.clone()]),
         cards: front
             .cards
             .iter()
@@ -69,12 +79,22 @@ pub(super) fn experiment(root: &Path, slug: &str, text: &ExperimentText, workspa
             .filter_map(|(label, command)| Some((label.to_string(), command.clone()?)))
             .collect(),
         locks: locks(&folder)?,
-        amendments: plan.iter().flat_map(|p| &p.amendments).map(|a| (a.date.to_string(), a.text.clone())).collect(),
+        amendments: plan
+            .iter()
+            .flat_map(|p| &p.amendments)
+            .map(|a| (a.date.to_string(), a.text.clone()))
+            .collect(),
         decision: decision(&folder)?,
         arms: plan.iter().flat_map(arms).collect(),
         coverage: plan.as_ref().map(|p| coverage(&folder, p)).transpose()?.unwrap_or_default(),
         files: data::files(&folder)?,
-        cited_by: workspace.texts.claims.iter().filter(|c| c.experiments.iter().any(|e| e == slug)).map(|c| c.id.clone()).collect(),
+        cited_by: workspace
+            .texts
+            .claims
+            .iter()
+            .filter(|c| c.experiments.iter().any(|e| e == slug))
+            .map(|c| c.id.clone())
+            .collect(),
         evidence: "deployable".to_string(),
     })
 }
@@ -90,8 +110,14 @@ fn locks(folder: &Path) -> Result<Vec<LockInput>> {
     let mut out = Vec::new();
     for stage in [Stage::Harvest, Stage::Train, Stage::Evaluate] {
         if let Some(lock) = lock::read(folder, stage)? {
-            let section = serde_json::to_string_pretty(&lock.section).map_err(|e| Error::invalid(e.to_string()))?;
-            out.push(LockInput { stage: stage.as_str().into(), sha256: lock.sha256, locked_at: lock.locked_at, section });
+            let section =
+                serde_json::to_string_pretty(&lock.section).map_err(|e| Error::invalid(e.to_string()))?;
+            out.push(LockInput {
+                stage: stage.as_str().into(),
+                sha256: lock.sha256,
+                locked_at: lock.locked_at,
+                section,
+            });
         }
     }
     Ok(out)
@@ -99,7 +125,12 @@ fn locks(folder: &Path) -> Result<Vec<LockInput>> {
 
 fn decision(folder: &Path) -> Result<Option<DecisionInput>> {
     let Some(receipt) = receipts::read::<DecisionReceipt>(folder, "decision")? else { return Ok(None) };
-    let text = |x: f64| crate::claims::number::format(x, &crate::claims::number::Style { plus: true, ..crate::claims::number::Style::plain(3) });
+    let text = |x: f64| {
+        crate::claims::number::format(
+            x,
+            &crate::claims::number::Style { plus: true, ..crate::claims::number::Style::plain(3) },
+        )
+    };
     let legs = receipt
         .decision
         .legs
@@ -117,8 +148,15 @@ fn arms(plan: &Plan) -> Vec<(String, String)> {
             1 => "one worked example as chat turns".to_string(),
             n => format!("{n} worked examples as chat turns"),
         };
-        let decoding = if h.temperature == 0.0 { "greedy".to_string() } else { format!("temperature {}", h.temperature) };
-        format!("{examples}; {decoding}; at most {} tokens a turn; {} attempts a task; {} slots", h.answer_tokens, h.rollouts, h.slots)
+        let decoding = if h.temperature == 0.0 {
+            "greedy".to_string()
+        } else {
+            format!("temperature {}", h.temperature)
+        };
+        format!(
+            "{examples}; {decoding}; at most {} tokens a turn; {} attempts a task; {} slots",
+            h.answer_tokens, h.rollouts, h.slots
+        )
     };
     let mut out: Vec<(String, String)> = plan
         .arms
@@ -127,9 +165,14 @@ fn arms(plan: &Plan) -> Vec<(String, String)> {
             let adapter = match (&arm.adapter, arm.deploy) {
                 (None, _) => "no adapter".to_string(),
                 (Some(_), crate::experiment::Deploy::Live) => "trained adapter, applied live".to_string(),
-                (Some(_), crate::experiment::Deploy::Merged) => "trained adapter, merged into the weights that the base arm runs on".to_string(),
+                (Some(_), crate::experiment::Deploy::Merged) => {
+                    "trained adapter, merged into the weights that the base arm runs on".to_string()
+                }
             };
-            (arm.name.clone(), format!("{}, {adapter}; {}", plan.model.source, harness(&plan.harness.evaluate)))
+            (
+                arm.name.clone(),
+                format!("{}, {adapter}; {}", plan.model.source, harness(&plan.harness.evaluate)),
+            )
         })
         .collect();
     if !plan.seeds.harvest.is_empty() {
@@ -142,7 +185,10 @@ fn arms(plan: &Plan) -> Vec<(String, String)> {
 fn coverage(folder: &Path, plan: &Plan) -> Result<Vec<(String, usize, usize)>> {
     let listed = crate::episode::hashes::read(folder)?;
     let families = plan.families().count();
-    let a_seed = families * plan.tasks.levels.len() * plan.tasks.per_family as usize * plan.harness.evaluate.rollouts as usize;
+    let a_seed = families
+        * plan.tasks.levels.len()
+        * plan.tasks.per_family as usize
+        * plan.harness.evaluate.rollouts as usize;
     Ok(plan
         .arms
         .iter()
@@ -169,9 +215,12 @@ struct Behind<'a> {
 impl<'a> Behind<'a> {
     fn derived(&mut self, id: &str) -> Result<&'a Derived> {
         let entry = self.workspace.book.entry(self.slug, id).ok_or_else(|| {
-            Error::invalid(format!("figure `{}` uses a derivation `{id}` that is not declared", self.figure.id))
-                .at(format!("site/experiments/{}/report.md", self.slug))
-                .hint("declare it under `[derivations]`")
+            Error::invalid(format!(
+                "figure `{}` uses a derivation `{id}` that is not declared",
+                self.figure.id
+            ))
+            .at(format!("site/experiments/{}/report.md", self.slug))
+            .hint("declare it under `[derivations]`")
         })?;
         self.used.insert(id.to_string());
         computed(entry)
@@ -192,7 +241,8 @@ fn figure(slug: &str, figure: &Figure, workspace: &Workspace, plan: Option<&Plan
         let derived = computed(entry)?;
         let rows = std::iter::once(None).chain(derived.rows.keys().map(Some));
         for row in rows {
-            let address = Reference { scope: slug.into(), id: id.clone(), row: row.cloned(), part: "value".into() };
+            let address =
+                Reference { scope: slug.into(), id: id.clone(), row: row.cloned(), part: "value".into() };
             if let Some(found) = workspace.audit.verdict_of(&address.to_string()) {
                 numbers += 1;
                 verdict = verdict.min(match found {
@@ -228,7 +278,12 @@ fn forest(behind: &mut Behind, plan: Option<&Plan>) -> Result<(ChartInput, Strin
     let mut groups = Vec::new();
     for id in &figure.rows {
         let derived = behind.derived(id)?;
-        let by = behind.workspace.book.entry(behind.slug, id).and_then(|e| e.derivation.by.clone()).unwrap_or_default();
+        let by = behind
+            .workspace
+            .book
+            .entry(behind.slug, id)
+            .and_then(|e| e.derivation.by.clone())
+            .unwrap_or_default();
         let rows = derived
             .rows
             .iter()
@@ -252,10 +307,18 @@ fn forest(behind: &mut Behind, plan: Option<&Plan>) -> Result<(ChartInput, Strin
                 caption = format!("n = {n} paired {}. ", total.unit);
             }
             if let Some(method) = &total.method {
-                caption.push_str(&format!("Intervals at {:.0}%: {method}. ", total.level.unwrap_or(0.95) * 100.0));
+                caption.push_str(&format!(
+                    "Intervals at {:.0}%: {method}. ",
+                    total.level.unwrap_or(0.95) * 100.0
+                ));
             }
-            let weight = behind.workspace.book.entry(behind.slug, id).map(|e| e.derivation.weight).unwrap_or_default();
-            caption.push_str(if weight == Weight::Family { "Each family weighs the same." } else { "Each task weighs the same." });
+            let weight =
+                behind.workspace.book.entry(behind.slug, id).map(|e| e.derivation.weight).unwrap_or_default();
+            caption.push_str(if weight == Weight::Family {
+                "Each family weighs the same."
+            } else {
+                "Each task weighs the same."
+            });
             Some(estimate("All tasks", "", total))
         }
         None => None,
@@ -293,6 +356,7 @@ fn slope(behind: &mut Behind) -> Result<(ChartInput, String)> {
         };
         tasks.push(TaskInput { task: task.clone(), group, left: l, right: r });
     }
-    let caption = format!("n = {} tasks that both arms have; a task's score is its mean reward.", tasks.len());
+    let caption =
+        format!("n = {} tasks that both arms have; a task's score is its mean reward.", tasks.len());
     Ok((ChartInput::Slope { left: arm(&left_id), right: arm(&right_id), tasks }, caption))
 }

@@ -57,7 +57,8 @@ pub fn examine(root: &Path) -> Result<Workspace> {
 pub fn publication(root: &Path, workspace: &Workspace) -> Result<Publication> {
     let path = root.join("site").join("site.toml");
     let text = if path.exists() { fs_err::read_to_string(&path)? } else { String::new() };
-    let site: SiteFile = toml::from_str(&text).map_err(|e| crate::experiment::plan::toml_error(&e, &text, &path))?;
+    let site: SiteFile =
+        toml::from_str(&text).map_err(|e| crate::experiment::plan::toml_error(&e, &text, &path))?;
     let numbers = evidence::numbers(workspace)?;
     let mut experiments = Vec::new();
     for (slug, text) in &workspace.texts.experiments {
@@ -88,7 +89,10 @@ fn refusals(workspace: &Workspace) -> Vec<String> {
     }
     for entry in workspace.audit.verdicts.iter().filter(|e| e.verdict == audit::Verdict::Mismatch) {
         let recomputed = entry.recomputed.map_or("—".to_string(), |x| x.to_string());
-        out.push(format!("{}: {} prints {}, recomputed {recomputed}", entry.place, entry.reference, entry.printed));
+        out.push(format!(
+            "{}: {} prints {}, recomputed {recomputed}",
+            entry.place, entry.reference, entry.printed
+        ));
     }
     out.extend(workspace.check.findings.iter().map(|finding| finding.to_string()));
     out

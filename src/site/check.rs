@@ -133,7 +133,8 @@ fn attributes(tag: &str, line: usize, page: &mut Page) {
 }
 
 fn unescape(value: &str) -> String {
-    let entities = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&#x2F;", "/"), ("&amp;", "&")];
+    let entities =
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&#x2F;", "/"), ("&amp;", "&")];
     entities.iter().fold(value.to_string(), |text, (entity, c)| text.replace(entity, c))
 }
 
@@ -174,7 +175,10 @@ fn links(
             }
             "aria-labelledby" | "aria-describedby" | "popovertarget" | "for" | "data-for" => {
                 for id in attribute.value.split_whitespace().filter(|id| !page.has(id)) {
-                    complain(format!("`{}` names the id `{id}`, which the page does not have", attribute.name));
+                    complain(format!(
+                        "`{}` names the id `{id}`, which the page does not have",
+                        attribute.name
+                    ));
                 }
             }
             name if name.starts_with("on") || name == "style" => {
@@ -272,11 +276,13 @@ fn manifest(folder: &Path, files: &BTreeSet<String>, problems: &mut Vec<Problem>
         return Ok(());
     }
     let text = fs_err::read_to_string(folder.join(MANIFEST))?;
-    let listed: BTreeMap<String, String> = serde_json::from_str(&text)
-        .map_err(|e| Error::invalid(format!("is not a list of files and hashes: {e}")).at(folder.join(MANIFEST).display()))?;
+    let listed: BTreeMap<String, String> = serde_json::from_str(&text).map_err(|e| {
+        Error::invalid(format!("is not a list of files and hashes: {e}")).at(folder.join(MANIFEST).display())
+    })?;
     for (address, hash) in &listed {
         if !files.contains(address) {
-            problems.push(problem(address.clone(), "the list of files has it, the folder does not".to_string()));
+            problems
+                .push(problem(address.clone(), "the list of files has it, the folder does not".to_string()));
         } else if &sha256_file(&folder.join(address))? != hash {
             problems.push(problem(address.clone(), "its hash differs from the list of files".to_string()));
         }

@@ -17,7 +17,8 @@ fn undefined(why: &str) -> Number {
 
 /// A match in the demo's scope.
 fn number(id: &str, part: &str, value: f64, text: &str) -> NumberInput {
-    let reference = if part == "value" { format!("derive:demo.{id}") } else { format!("derive:demo.{id}.{part}") };
+    let reference =
+        if part == "value" { format!("derive:demo.{id}") } else { format!("derive:demo.{id}.{part}") };
     NumberInput {
         reference,
         scope: "demo".into(),
@@ -74,7 +75,10 @@ fn numbers() -> Vec<NumberInput> {
         NumberInput {
             value: undefined("all differences are equal, so there is no spread"),
             text: "—".into(),
-            warnings: vec![Warning { code: "few_tasks".into(), text: "Only 4 tasks are behind this value.".into() }],
+            warnings: vec![Warning {
+                code: "few_tasks".into(),
+                text: "Only 4 tasks are behind this value.".into(),
+            }],
             n: Some("4 tasks".into()),
             ..number("spread", "value", 0.0, "—")
         },
@@ -167,7 +171,11 @@ fn file(folder: &Path, path: &str, rows: usize) -> FileInput {
             column("arm", "text", " The arm (policy under test)."),
             column("task_id", "text", " The task: the same id is the same task in every arm."),
             column("seed", "whole number", " The event seed, which made or chose the task."),
-            column("reward", "number, may be missing", " The score in [0, 1]; null only when the infrastructure failed."),
+            column(
+                "reward",
+                "number, may be missing",
+                " The score in [0, 1]; null only when the infrastructure failed.",
+            ),
             column("finish_reason", "text", " Why the last generation ended."),
             column("error", "text, may be missing", " What went wrong, for `infra_error`."),
             column("tokens_sha256", "text", " SHA-256 of the sampled token ids."),
@@ -180,7 +188,11 @@ fn file(folder: &Path, path: &str, rows: usize) -> FileInput {
                     Cell::Int(52_004),
                     if i == 3 { Cell::Null } else { Cell::Real(0.5 * f64::from(i % 3)) },
                     Cell::Text(if i == 3 { "infra_error" } else { "stop" }.into()),
-                    if i == 3 { Cell::Text("<script>alert(1)</script> written by a model".into()) } else { Cell::Null },
+                    if i == 3 {
+                        Cell::Text("<script>alert(1)</script> written by a model".into())
+                    } else {
+                        Cell::Null
+                    },
                     Cell::Text(sha256_hex(path.as_bytes())),
                 ]
             })
@@ -188,46 +200,12 @@ fn file(folder: &Path, path: &str, rows: usize) -> FileInput {
     }
 }
 
-const REPORT: &str = r#"# Does one self-harvested adapter teach the model to commit an answer?
-
-Mean reward rose from [0.02](derive:demo.base) to [0.33](derive:demo.treatment), a paired change of
-[+0.309](derive:demo.delta) with the interval [+0.24](derive:demo.delta.low) to
-[+0.38](derive:demo.delta.high). The bar that was fixed beforehand was [+0.03](derive:demo.bar).
-
-## Why this is no memorisation
-
-The held-out family rose too, by [+0.138](derive:demo.by_family/brinework), though no sample of it was ever
-seen in training. The model's card reports [0.31](derive:demo.card_score) on the public set. See the
-[claim](../../claims/C0001/index.html) and [the log](#log), or write to
-[the author](mailto:someone@example.org).
-
-An earlier harvest kept [849](derive:demo.first_harvest) samples.
-
-### What a reader should check
-
-1. Whether *every* family is above the bar.
-2. Whether `finish_reason` explains the rest:
-   - cut by the token limit,
-   - stopped **without** an answer line.
-
-| family | change | tasks |
-| --- | ---: | ---: |
-| caravan | [+0.375](derive:demo.by_family/caravan) | 40 |
-| gatepost | [+0.425](derive:demo.by_family/gatepost) | 40 |
-
-> A model that writes its working before its answer needs room for both.
-
-```toml
-[decision]
-rule = "three-way"
-```
-
-<script>alert("no")</script> and <b>raw HTML</b> are text here, and [this](javascript:alert(1)) leads nowhere.
-"#;
+const REPORT: &str = include_str!("fixtures.md");
 
 /// The finished experiment.
 fn demo(folder: &Path) -> ExperimentInput {
-    let figure = |id: &str, title: &str, chart| FigureInput {
+    let figure = |id: &str, title: &str, chart| {
+        FigureInput {
         id: id.into(),
         title: title.into(),
         how_to_read: "One row is one family. The dot is treatment minus base over its tasks, the line its interval. \
@@ -248,6 +226,7 @@ fn demo(folder: &Path) -> ExperimentInput {
         caption: "n = 160 tasks in four families, two seeds, 320 episodes. Intervals: expanded percentile paired \
                   bootstrap over tasks, 10,000 resamples."
             .into(),
+    }
     };
     ExperimentInput {
         slug: "demo".into(),
@@ -340,7 +319,13 @@ fn demo(folder: &Path) -> ExperimentInput {
     }
 }
 
-fn derivation(id: &str, estimator: &str, verdict: Verdict, results: Vec<(Option<String>, Vec<(String, String)>)>, audit: Vec<AuditEntry>) -> DerivationInput {
+fn derivation(
+    id: &str,
+    estimator: &str,
+    verdict: Verdict,
+    results: Vec<(Option<String>, Vec<(String, String)>)>,
+    audit: Vec<AuditEntry>,
+) -> DerivationInput {
     DerivationInput {
         scope: "demo".into(),
         id: id.into(),
@@ -370,7 +355,8 @@ fn entry(line: usize, reference: &str, printed: &str, recomputed: &str, verdict:
         printed: printed.into(),
         recomputed: recomputed.into(),
         verdict,
-        reason: (verdict == Verdict::Unverifiable).then(|| "the rows of the first harvest are gone".to_string()),
+        reason: (verdict == Verdict::Unverifiable)
+            .then(|| "the rows of the first harvest are gone".to_string()),
     }
 }
 
@@ -383,7 +369,10 @@ pub fn publication(folder: &Path) -> Publication {
         entry(32, "derive:demo.delta.low", "+0.24", "0.2369", Verdict::Match),
         entry(40, "derive:demo.first_harvest", "849", "—", Verdict::Unverifiable),
         entry(41, "derive:demo.card_score", "0.31", "0.31", Verdict::Cited),
-        AuditEntry { place: "claims/C0001-commit-an-answer.md:14".into(), ..entry(1, "derive:demo.delta", "+0.31", "0.30937499999999996", Verdict::Match) },
+        AuditEntry {
+            place: "claims/C0001-commit-an-answer.md:14".into(),
+            ..entry(1, "derive:demo.delta", "+0.31", "0.30937499999999996", Verdict::Match)
+        },
     ];
     let numbers = numbers();
     let results = |id: &str| -> Vec<(Option<String>, Vec<(String, String)>)> {

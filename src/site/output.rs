@@ -39,8 +39,9 @@ impl Files {
     fn insert(&mut self, address: &str, content: Content) -> Result<()> {
         let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
         if address.is_empty() || address.contains('\\') || !Path::new(address).components().all(plain) {
-            return Err(Error::invalid(format!("`{address}` is no address within the site"))
-                .hint("names of experiments, claims, derivations and files must not contain `..` or start with `/`"));
+            return Err(Error::invalid(format!("`{address}` is no address within the site")).hint(
+                "names of experiments, claims, derivations and files must not contain `..` or start with `/`",
+            ));
         }
         match self.files.insert(address.to_string(), content) {
             None => Ok(()),

@@ -28,16 +28,31 @@ impl<'a> Prose<'a> {
     /// A reference that no number answers to is an error that names `place`.
     pub fn block(&mut self, text: &str, place: &str, prefix: &str, top: usize) -> Result<String> {
         let parser = Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH);
-        Rendering { prose: self, place, prefix, top, inline: false, out: String::new(), state: State::default() }
-            .run(parser)
+        Rendering {
+            prose: self,
+            place,
+            prefix,
+            top,
+            inline: false,
+            out: String::new(),
+            state: State::default(),
+        }
+        .run(parser)
     }
 
     /// A text of one line, such as a card's value: inline markup only.
     pub fn inline(&mut self, text: &str, place: &str) -> Result<String> {
         let line = one_line(text);
         let parser = Parser::new_ext(&line, Options::ENABLE_STRIKETHROUGH);
-        let rendering =
-            Rendering { prose: self, place, prefix: "", top: 6, inline: true, out: String::new(), state: State::default() };
+        let rendering = Rendering {
+            prose: self,
+            place,
+            prefix: "",
+            top: 6,
+            inline: true,
+            out: String::new(),
+            state: State::default(),
+        };
         Ok(rendering.run(parser)?.trim().to_string())
     }
 
@@ -91,7 +106,9 @@ pub fn references(text: &str) -> Vec<String> {
     let line = one_line(text);
     Parser::new_ext(&line, Options::empty())
         .filter_map(|event| match event {
-            Event::Start(Tag::Link { dest_url, .. }) if dest_url.starts_with("derive:") => Some(dest_url.to_string()),
+            Event::Start(Tag::Link { dest_url, .. }) if dest_url.starts_with("derive:") => {
+                Some(dest_url.to_string())
+            }
             _ => None,
         })
         .collect()
@@ -220,7 +237,8 @@ impl Rendering<'_, '_, '_> {
             }
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
                 // A link within a link would close the outer one.
-                let open = allowed(&dest_url) && self.state.link.is_none() && !self.state.anchors.contains(&true);
+                let open =
+                    allowed(&dest_url) && self.state.link.is_none() && !self.state.anchors.contains(&true);
                 if open {
                     self.out.push_str(&format!("<a href=\"{}\">", escape(&dest_url)));
                 }
@@ -237,7 +255,9 @@ impl Rendering<'_, '_, '_> {
             Tag::BlockQuote(_) => self.out.push_str("<blockquote>\n"),
             Tag::CodeBlock(kind) => {
                 let language = match &kind {
-                    CodeBlockKind::Fenced(name) if !name.is_empty() => format!(" data-language=\"{}\"", escape(name)),
+                    CodeBlockKind::Fenced(name) if !name.is_empty() => {
+                        format!(" data-language=\"{}\"", escape(name))
+                    }
                     _ => String::new(),
                 };
                 self.out.push_str(&format!("<pre tabindex=\"0\"{language}><code>"));

@@ -113,7 +113,11 @@ fn undefined_values_print_a_dash_and_the_reason() {
     assert!(derivation.contains("— (all differences are equal, so there is no spread)"));
     let csv = read(&out, "experiments/demo/figures/families.csv");
     assert!(csv.contains("quarrel,Held-out families,held out,,,,0,undefined: no task was run by both arms"));
-    assert!(csv.contains("lockstep,Held-out families,held out,-0.05,,,1,interval undefined: fewer than two tasks"));
+    assert!(
+        csv.contains(
+            "lockstep,Held-out families,held out,-0.05,,,1,interval undefined: fewer than two tasks"
+        )
+    );
 }
 
 #[test]
@@ -137,7 +141,10 @@ fn text_is_data_never_markup() {
     let page = read(&out, "experiments/demo/index.html");
     assert!(page.contains("&lt;script&gt;alert(&quot;no&quot;)&lt;/script&gt;"));
     assert!(!page.contains("<script>") && !page.contains("<b>raw") && !page.contains("href=\"javascript"));
-    assert!(read(&out, "experiments/demo/data/episodes--base--52004.parquet/index.html").contains("&lt;script&gt;alert(1)"));
+    assert!(
+        read(&out, "experiments/demo/data/episodes--base--52004.parquet/index.html")
+            .contains("&lt;script&gt;alert(1)")
+    );
 
     let evil = "\"><img src=x onerror=alert(1)>";
     let demo = &mut publication.experiments[0];
@@ -164,7 +171,9 @@ fn text_is_data_never_markup() {
     }
     let out = folder.path().join("evil");
     build(&publication, &out).unwrap();
-    for (name, bytes) in contents(&out).iter().filter(|(name, _)| name.ends_with(".html") || name.ends_with(".svg")) {
+    for (name, bytes) in
+        contents(&out).iter().filter(|(name, _)| name.ends_with(".html") || name.ends_with(".svg"))
+    {
         assert!(!String::from_utf8_lossy(bytes).contains("<img"), "{name}");
     }
 }
@@ -186,11 +195,20 @@ fn markdown_keeps_to_its_limits() {
     assert_eq!(html("[x](//elsewhere.example/y)"), "<p>x</p>\n");
     assert_eq!(html("[x](data:text/html,y)"), "<p>x</p>\n");
     assert_eq!(html("![x](https://a.example/y.png)"), "<p><a href=\"https://a.example/y.png\">x</a></p>\n");
-    assert_eq!(html("[x](https://a.example/?q=\"&b)"), "<p><a href=\"https://a.example/?q=&quot;&amp;b\">x</a></p>\n");
+    assert_eq!(
+        html("[x](https://a.example/?q=\"&b)"),
+        "<p><a href=\"https://a.example/?q=&quot;&amp;b\">x</a></p>\n"
+    );
     assert_eq!(html("# A b\n\n## A b\n"), "<h3 id=\"t-a-b\">A b</h3>\n<h3 id=\"t-a-b-2\">A b</h3>\n");
-    assert!(html("| a | b |\n|:-:|--:|\n| 1 | 2 |\n").contains("<td class=\"mid\">1</td><td class=\"n\">2</td>"));
+    assert!(
+        html("| a | b |\n|:-:|--:|\n| 1 | 2 |\n").contains("<td class=\"mid\">1</td><td class=\"n\">2</td>")
+    );
     let number = html("It is ([0.02](derive:demo.base)), or so");
-    assert!(number.starts_with("<p>It is <span class=\"nb\">(<button") && number.contains("</span>),</span> or so"), "{number}");
+    assert!(
+        number.starts_with("<p>It is <span class=\"nb\">(<button")
+            && number.contains("</span>),</span> or so"),
+        "{number}"
+    );
     assert!(html("`[1](derive:x)`").contains("<code>[1](derive:x)</code>"));
     assert!(prose.inline("1. not a list", "x").unwrap() == "1. not a list");
     assert!(prose.inline("_in_ **b** \\* <i>", "x").unwrap() == "<em>in</em> <strong>b</strong> * &lt;i&gt;");
@@ -209,7 +227,10 @@ fn an_unknown_reference_names_file_and_reference() {
     let before = contents(&out);
     publication.experiments[0].report.push_str("\n[0.1](derive:demo.basse)\n");
     let error = build(&publication, &out).unwrap_err().to_string();
-    assert!(error.contains("site/experiments/demo/report.md") && error.contains("derive:demo.basse"), "{error}");
+    assert!(
+        error.contains("site/experiments/demo/report.md") && error.contains("derive:demo.basse"),
+        "{error}"
+    );
     assert!(error.contains("did you mean `derive:demo.base`"), "{error}");
     assert_eq!(before, contents(&out));
     drop(folder);
@@ -223,13 +244,20 @@ fn refusals_and_failures_leave_the_old_site() {
     refused.refusals = (1..=12).map(|i| format!("reason number {i}")).collect();
     let error = build(&refused, &out).unwrap_err();
     assert_eq!(error.exit_code(), 1);
-    assert!(error.to_string().contains("reason number 1\n") && error.to_string().contains("and 4 more"), "{error}");
+    assert!(
+        error.to_string().contains("reason number 1\n") && error.to_string().contains("and 4 more"),
+        "{error}"
+    );
 
     let mut broken = publication.clone();
     broken.experiments[0].report.push_str("\n[gone](../nowhere/index.html) [anchor](#nothing)\n");
     let error = build(&broken, &out).unwrap_err();
     assert_eq!(error.exit_code(), 1);
-    assert!(error.to_string().contains("experiments/nowhere/index.html") && error.to_string().contains("#nothing"), "{error}");
+    assert!(
+        error.to_string().contains("experiments/nowhere/index.html")
+            && error.to_string().contains("#nothing"),
+        "{error}"
+    );
 
     let mut edited = publication.clone();
     fs_err::write(&edited.experiments[0].files[0].source, b"edited").unwrap();
@@ -247,7 +275,9 @@ fn a_killed_build_is_cleared_away_and_foreign_folders_are_kept() {
     fs_err::create_dir_all(folder.path().join(".public.building/half")).unwrap();
     fs_err::rename(&out, folder.path().join(".public.previous")).unwrap();
     build(&publication, &out).unwrap();
-    assert!(!folder.path().join(".public.building").exists() && !folder.path().join(".public.previous").exists());
+    assert!(
+        !folder.path().join(".public.building").exists() && !folder.path().join(".public.previous").exists()
+    );
     let foreign = folder.path().join("foreign");
     fs_err::create_dir_all(&foreign).unwrap();
     fs_err::write(foreign.join("thesis.tex"), "x").unwrap();
@@ -295,7 +325,10 @@ fn the_check_finds_planted_breaks() {
     for (markup, expected) in planted {
         fs_err::write(&page, text.replace("</main>", &format!("{markup}</main>"))).unwrap();
         let found: Vec<String> = check(&out).unwrap().iter().map(ToString::to_string).collect();
-        assert!(found.iter().any(|p| p.contains(expected) && p.starts_with("claims/index.html:")), "{markup}: {found:?}");
+        assert!(
+            found.iter().any(|p| p.contains(expected) && p.starts_with("claims/index.html:")),
+            "{markup}: {found:?}"
+        );
         assert!(found.iter().any(|p| p.contains("hash differs")), "the manifest sees the edit");
     }
     fs_err::write(&page, &text).unwrap();
@@ -303,7 +336,10 @@ fn the_check_finds_planted_breaks() {
     fs_err::write(out.join("stray.txt"), "x").unwrap();
     fs_err::remove_file(out.join("fonts/public-sans.woff2")).unwrap();
     let found: Vec<String> = check(&out).unwrap().iter().map(ToString::to_string).collect();
-    assert!(found.iter().any(|p| p.contains("stray.txt")) && found.iter().any(|p| p.starts_with("style.css")), "{found:?}");
+    assert!(
+        found.iter().any(|p| p.contains("stray.txt")) && found.iter().any(|p| p.starts_with("style.css")),
+        "{found:?}"
+    );
 }
 
 /// Rows of a figure's CSV; the fixtures have no quoted cells.
@@ -338,7 +374,8 @@ fn table_csv_json_and_drawing_agree() {
                         // serde_json's reader may be one unit in the last place off; the text is exact.
                         assert!((in_json.as_f64().unwrap() - value).abs() <= value.abs() * 3e-16);
                         assert_eq!(in_csv.parse::<f64>().unwrap(), *value);
-                        let printed = cell.printed(&table.columns[j]).replace('\u{2212}', "-").parse::<f64>().unwrap();
+                        let printed =
+                            cell.printed(&table.columns[j]).replace('\u{2212}', "-").parse::<f64>().unwrap();
                         assert!((printed - value).abs() <= 5.1e-4);
                     }
                 }
@@ -363,12 +400,20 @@ fn every_task_of_a_slope_is_drawn_once() {
         .skip(1)
         .map(|part| {
             let words: Vec<&str> = part.split(':').next().unwrap().split(' ').collect();
-            if words.len() == 2 && words[1].starts_with("task") { words[0].parse::<usize>().unwrap() } else { 1 }
+            if words.len() == 2 && words[1].starts_with("task") {
+                words[0].parse::<usize>().unwrap()
+            } else {
+                1
+            }
         })
         .sum();
     assert_eq!(drawn, tasks.len());
     let csv = scene.table().csv();
-    for (word, role) in [("improved", chart::Role::Improved), ("worsened", chart::Role::Worsened), ("unchanged", chart::Role::Unchanged)] {
+    for (word, role) in [
+        ("improved", chart::Role::Improved),
+        ("worsened", chart::Role::Worsened),
+        ("unchanged", chart::Role::Unchanged),
+    ] {
         let marks: usize = scene.panels.iter().map(|p| p.count(role)).sum();
         assert_eq!(csv.lines().filter(|l| l.ends_with(word)).count(), marks);
         assert!(scene.description().contains(word));

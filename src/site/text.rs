@@ -92,8 +92,7 @@ fn parts(date: &str) -> Option<(&str, &'static str, u32)> {
 
 /// `2026-12-01…` as `1 December 2026`; any other text as it is.
 pub fn day(date: &str) -> String {
-    parts(date)
-        .map_or_else(|| date.to_string(), |(year, month, day)| format!("{day} {month} {year}"))
+    parts(date).map_or_else(|| date.to_string(), |(year, month, day)| format!("{day} {month} {year}"))
 }
 
 /// Two days as a compact range: `9 to 10 July 2026`.
@@ -147,7 +146,9 @@ pub fn cut(text: &str, most: usize) -> String {
 pub fn link(path: &str) -> String {
     path.bytes()
         .map(|b| match b {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' | b'=' | b'+' => (b as char).to_string(),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' | b'=' | b'+' => {
+                (b as char).to_string()
+            }
             other => format!("%{other:02X}"),
         })
         .collect()

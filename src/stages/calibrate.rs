@@ -60,7 +60,9 @@ pub fn calibrate(
     let (mut engine, _) = lab::engine(model, harness, None)?;
     let items: Vec<Item> = families
         .iter()
-        .flat_map(|family| levels.iter().map(move |level| Item { family: family.clone(), level: *level, count: tasks }))
+        .flat_map(|family| {
+            levels.iter().map(move |level| Item { family: family.clone(), level: *level, count: tasks })
+        })
         .collect();
     let spec = UnitSpec {
         experiment: "calibrate".into(),
@@ -94,14 +96,21 @@ pub fn calibrate(
         }
         observer.advance(p.done as u64, &format!("{} tokens", p.completion_tokens));
     };
-    run_unit(&spec, environment, &mut engine, folder.path(), &mut Control { stop: context.stop, progress: &mut progress })?;
+    run_unit(
+        &spec,
+        environment,
+        &mut engine,
+        folder.path(),
+        &mut Control { stop: context.stop, progress: &mut progress },
+    )?;
     let counters = engine.counters();
     observer.end(&format!(
         "{} tokens read, {} shared, {} written",
         counters.prefill_tokens, counters.shared_tokens, counters.decode_tokens
     ));
-    let rows: Vec<EpisodeRow> =
-        table::read_chain_checked(&folder.path().join("episodes").join("model").join(format!("{seed}.parquet")))?;
+    let rows: Vec<EpisodeRow> = table::read_chain_checked(
+        &folder.path().join("episodes").join("model").join(format!("{seed}.parquet")),
+    )?;
     let mut cells: BTreeMap<(String, i64), Vec<EpisodeRow>> = BTreeMap::new();
     for row in rows {
         cells.entry((row.family.clone(), row.level)).or_default().push(row);

@@ -66,8 +66,10 @@ fn null_spread(experiment: &Experiment) -> Result<Option<f64>> {
     for row in base_rows(experiment, Purpose::Null)? {
         by_seed.entry(row.seed).or_default().extend(row.reward);
     }
-    let means: Vec<f64> = by_seed.values().filter(|s| !s.is_empty()).map(|s| s.iter().sum::<f64>() / s.len() as f64).collect();
-    let (low, high) = means.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), m| (l.min(*m), h.max(*m)));
+    let means: Vec<f64> =
+        by_seed.values().filter(|s| !s.is_empty()).map(|s| s.iter().sum::<f64>() / s.len() as f64).collect();
+    let (low, high) =
+        means.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), m| (l.min(*m), h.max(*m)));
     Ok((means.len() >= 2).then_some(high - low))
 }
 
@@ -117,8 +119,9 @@ fn delta(experiment: &Experiment, rows: &[EpisodeRow], key: &str, arms: &[String
         crate::claims::derivation::Weight::Family => stats::Weight::Family,
     };
     let options = stats::Options { weight, bootstrap_key: key, ..stats::Options::default() };
-    let estimate = stats::estimate(&paired, &options)
-        .map_err(|why| Error::refused(format!("the change cannot be estimated: {why}")).at(experiment.root.display()))?;
+    let estimate = stats::estimate(&paired, &options).map_err(|why| {
+        Error::refused(format!("the change cannot be estimated: {why}")).at(experiment.root.display())
+    })?;
     let interval = estimate.headline.ok().map(|h| h.interval);
     Ok(Pooled {
         delta: Some(estimate.delta),

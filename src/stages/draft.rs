@@ -37,7 +37,8 @@ impl Ending {
         if let Some(HeadroomReceipt { passed: false, .. }) = receipts::read(&experiment.root, "headroom")? {
             return Ok(Ending::NoHeadroom);
         }
-        if let Some(HarvestReceipt { starved: Some(why), .. }) = receipts::read(&experiment.root, "harvest")? {
+        if let Some(HarvestReceipt { starved: Some(why), .. }) = receipts::read(&experiment.root, "harvest")?
+        {
             return Ok(Ending::Starved(why));
         }
         Ok(Ending::Planned)
@@ -277,7 +278,11 @@ fn cards(experiment: &Experiment, ending: &Ending) -> Vec<(String, String, Strin
                 n("delta"),
                 format!("the smallest gain that counts, set beforehand: {}", n("bar")),
             ),
-            card("Change in the family kept out of training", n("delta_held_out"), format!("trained families: {}", n("delta_trained"))),
+            card(
+                "Change in the family kept out of training",
+                n("delta_held_out"),
+                format!("trained families: {}", n("delta_trained")),
+            ),
             card(
                 "Replies without a readable answer",
                 format!("{} → {}", n("base_unreadable"), n("treatment_unreadable")),
@@ -345,14 +350,32 @@ fn decided(outcome: Outcome, n: &dyn Fn(&str) -> String) -> String {
     let verdict = match outcome {
         Outcome::Positive => "Every leg of the preregistered rule holds: **positive**.",
         Outcome::Negative => "The interval lies below the smallest gain that counts: **negative**.",
-        Outcome::Inconclusive => "The preregistered rule is not met, and a gain that counts is not excluded: **inconclusive**.",
+        Outcome::Inconclusive => {
+            "The preregistered rule is not met, and a gain that counts is not excluded: **inconclusive**."
+        }
     };
     let mut out = format!(
         "The harvest kept {} of {} samples, from {} families. Training took {} steps over {} tokens; the loss went from {} to {}. All {} weight deltas found their place in the merged checkpoint, and {} of {} canary prompts changed under it.\n\nOn {} paired tasks the mean reward went from {} to {}: a paired change of {}, interval {} to {}. In trained families the change was {}, in the one kept out {}. Replies without a readable answer fell from {} to {} of all. {verdict}\n",
-        n("kept"), n("samples"), n("kept_families"), n("steps"), n("trained_tokens"), n("first_loss"), n("last_loss"),
-        n("matched"), n("canaries_changed"), n("canaries"),
-        n("delta.n"), n("base"), n("treatment"), n("delta"), n("delta.low"), n("delta.high"),
-        n("delta_trained"), n("delta_held_out"), n("base_unreadable"), n("treatment_unreadable")
+        n("kept"),
+        n("samples"),
+        n("kept_families"),
+        n("steps"),
+        n("trained_tokens"),
+        n("first_loss"),
+        n("last_loss"),
+        n("matched"),
+        n("canaries_changed"),
+        n("canaries"),
+        n("delta.n"),
+        n("base"),
+        n("treatment"),
+        n("delta"),
+        n("delta.low"),
+        n("delta.high"),
+        n("delta_trained"),
+        n("delta_held_out"),
+        n("base_unreadable"),
+        n("treatment_unreadable")
     );
     if outcome != Outcome::Positive {
         out.push_str(&format!(
@@ -368,7 +391,9 @@ fn log(ending: &Ending) -> String {
     let entry = match ending {
         Ending::Planned => return format!("## {today} — plan written\n\nNothing has run yet.\n"),
         Ending::Starved(why) => format!("Harvested and stopped: {}. Nothing was trained.", words(why)),
-        Ending::NoHeadroom => "Harvested, trained and merged; the headroom gate then refused the evaluation.".to_string(),
+        Ending::NoHeadroom => {
+            "Harvested, trained and merged; the headroom gate then refused the evaluation.".to_string()
+        }
         Ending::Decided(outcome) => format!(
             "Harvested, trained, merged and evaluated in one go. By the rule written down beforehand the outcome is {}.",
             outcome.as_str()
@@ -379,20 +404,39 @@ fn log(ending: &Ending) -> String {
 
 /// A reason without its figures, which belong in bound links.
 fn words(why: &str) -> &str {
-    if why.contains("families contributed") { "too few families contributed" } else { "too few rows were kept" }
+    if why.contains("families contributed") {
+        "too few families contributed"
+    } else {
+        "too few rows were kept"
+    }
 }
 
 fn claim(experiment: &Experiment, id: &str, outcome: Outcome) -> String {
     let slug = &experiment.slug;
     let n = |what: &str| link(experiment, what);
     let (title, status) = match outcome {
-        Outcome::Positive => ("One adapter, trained on the model's own verified answers, raises its score on unseen tasks under the bare prompt", "promising"),
-        Outcome::Negative => ("One adapter, trained on the model's own verified answers, does not raise its score on unseen tasks by an amount that counts", "promising"),
-        Outcome::Inconclusive => ("One adapter, trained on the model's own verified answers, may change its score on unseen tasks; this experiment cannot say", "proposed"),
+        Outcome::Positive => (
+            "One adapter, trained on the model's own verified answers, raises its score on unseen tasks under the bare prompt",
+            "promising",
+        ),
+        Outcome::Negative => (
+            "One adapter, trained on the model's own verified answers, does not raise its score on unseen tasks by an amount that counts",
+            "promising",
+        ),
+        Outcome::Inconclusive => (
+            "One adapter, trained on the model's own verified answers, may change its score on unseen tasks; this experiment cannot say",
+            "proposed",
+        ),
     };
     format!(
         "+++\nid = \"{id}\"\ntitle = \"{title}\"\nstatus = \"{status}\"\npopulation = \"tasks\"\nexperiments = [\"{slug}\"]\n[[history]]\ndate = {}\nstatus = \"{status}\"\nevidence = [\"derive:{slug}.delta\"]\n+++\nThe mean reward went from {} to {}, a paired change of {}, interval {} to {}, over {} tasks that neither arm had seen.\nThe claim is about this adapter and these task families, with one training seed; it says nothing about the recipe.\n",
-        crate::clock::today(), n("base"), n("treatment"), n("delta"), n("delta.low"), n("delta.high"), n("delta.n")
+        crate::clock::today(),
+        n("base"),
+        n("treatment"),
+        n("delta"),
+        n("delta.low"),
+        n("delta.high"),
+        n("delta.n")
     )
 }
 
@@ -405,7 +449,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let written = new_experiment(dir.path(), "my-try", PLAN).unwrap();
         assert!(written.iter().all(|p| p.exists()) && written.len() == 4);
-        assert!(new_experiment(dir.path(), "my-try", PLAN).unwrap_err().to_string().contains("exists already"));
+        assert!(
+            new_experiment(dir.path(), "my-try", PLAN).unwrap_err().to_string().contains("exists already")
+        );
         assert!(new_experiment(dir.path(), "My Try", PLAN).is_err());
     }
 

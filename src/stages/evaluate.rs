@@ -67,7 +67,8 @@ fn arm_units(
     purpose: Purpose,
 ) -> Result<()> {
     let plan = &experiment.plan;
-    let seeds: Vec<u64> = plan.event_seeds().into_iter().filter(|(p, _)| *p == purpose).map(|(_, s)| s).collect();
+    let seeds: Vec<u64> =
+        plan.event_seeds().into_iter().filter(|(p, _)| *p == purpose).map(|(_, s)| s).collect();
     if seeds.iter().all(|seed| lab::finished(&experiment.root, &arm.name, *seed)) {
         return Ok(());
     }
@@ -131,9 +132,11 @@ fn player(experiment: &Experiment, lab: &mut Lab, context: &Context, arm: &Arm) 
             let model = Arc::new(lab::load(&folder.to_string_lossy(), context)?);
             let receipt: MergeReceipt = receipts::require(&experiment.root, "merge", "rederive merge")?;
             if model.origin.sha256 != receipt.merged_sha256 {
-                return Err(Error::refused("the merged checkpoint is not the one that the merge receipt signed")
-                    .at(folder.display())
-                    .hint("remove the folder and run `rederive merge` again"));
+                return Err(Error::refused(
+                    "the merged checkpoint is not the one that the merge receipt signed",
+                )
+                .at(folder.display())
+                .hint("remove the folder and run `rederive merge` again"));
             }
             let (engine, _) = lab::engine(&model, harness, None)?;
             Ok(Player { engine, adapter: None, adapter_sha256, train_seed })
@@ -172,4 +175,3 @@ fn headroom(experiment: &Experiment, plan_sha256: &str) -> Result<()> {
     }
     Ok(())
 }
-

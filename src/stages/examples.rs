@@ -13,7 +13,9 @@ use std::collections::BTreeSet;
 
 /// The task of an id `<family>/L<level>/<seed>/<index>`, made again by its environment.
 pub(super) fn task_of(experiment: &Experiment, id: &str) -> Result<Task> {
-    let bad = || Error::invalid(format!("`{id}` is not a task id")).hint("ids read <family>/L<level>/<seed>/<index>");
+    let bad = || {
+        Error::invalid(format!("`{id}` is not a task id")).hint("ids read <family>/L<level>/<seed>/<index>")
+    };
     let mut parts = id.split('/');
     let (Some(family), Some(level), Some(seed), Some(index), None) =
         (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
@@ -39,7 +41,10 @@ pub(super) fn build(experiment: &Experiment, backend: &dyn Backend) -> Result<Ve
         let path = experiment.root.join("transcripts").join(ARM).join(format!("{seed}.jsonl.zst"));
         for t in transcript::read(&path)? {
             if kept.contains(&(t.task_id.clone(), t.rollout)) {
-                rows.push(row(experiment, backend, &t).map_err(|e| e.at(format!("{}: task `{}`", path.display(), t.task_id)))?);
+                rows.push(
+                    row(experiment, backend, &t)
+                        .map_err(|e| e.at(format!("{}: task `{}`", path.display(), t.task_id)))?,
+                );
             }
         }
     }
@@ -53,7 +58,10 @@ fn row(experiment: &Experiment, backend: &dyn Backend, t: &transcript::Transcrip
     let mut session = experiment.environment.begin(&task)?;
     let replies: Vec<&str> = {
         let said: Vec<&Message> = t.messages.iter().filter(|m| m.role == Role::Assistant).collect();
-        let own = said.len().checked_sub(t.sampled.len()).ok_or_else(|| Error::invalid("more sampled turns than replies"))?;
+        let own = said
+            .len()
+            .checked_sub(t.sampled.len())
+            .ok_or_else(|| Error::invalid("more sampled turns than replies"))?;
         said[own..].iter().map(|m| m.content.as_str()).collect()
     };
     let mut context = backend.render(&[Message::user(session.prompt())])?;

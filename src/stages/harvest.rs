@@ -69,8 +69,9 @@ fn keep(experiment: &Experiment, plan_sha256: String, model_sha256: String) -> R
     let mut verdicts_of_seed = Vec::new();
     let mut all = Vec::new();
     for seed in &plan.seeds.harvest {
-        let rows: Vec<EpisodeRow> =
-            table::read_chain_checked(&experiment.root.join("episodes").join(ARM).join(format!("{seed}.parquet")))?;
+        let rows: Vec<EpisodeRow> = table::read_chain_checked(
+            &experiment.root.join("episodes").join(ARM).join(format!("{seed}.parquet")),
+        )?;
         let longest = longest_replies(experiment, *seed)?;
         for row in &rows {
             if plan.split(&row.family) != "train" {
@@ -139,7 +140,10 @@ fn starvation(kept: usize, families: usize, rules: &crate::experiment::plan::Har
         return Some(format!("{kept} rows were kept, and {} were required", rules.minimum_rows));
     }
     if families < rules.minimum_families {
-        return Some(format!("{families} families contributed, and {} were required", rules.minimum_families));
+        return Some(format!(
+            "{families} families contributed, and {} were required",
+            rules.minimum_families
+        ));
     }
     None
 }
@@ -149,7 +153,10 @@ pub(super) fn write_rows<R: crate::episode::Row>(root: &Path, relative: &str, ro
     chain::seal(rows)?;
     let bytes = table::encode(rows)?;
     crate::hash::write_atomic(&root.join(relative), &bytes)?;
-    hashes::update(root, [(relative.to_string(), hashes::FileHash::of(&bytes, rows.len(), chain::last(rows)))])
+    hashes::update(
+        root,
+        [(relative.to_string(), hashes::FileHash::of(&bytes, rows.len(), chain::last(rows)))],
+    )
 }
 
 /// Longest reply in tokens, by (task, rollout).
@@ -161,11 +168,17 @@ fn longest_replies(experiment: &Experiment, seed: u64) -> Result<BTreeMap<(Strin
         .collect())
 }
 
-fn sample(experiment: &Experiment, row: &EpisodeRow, longest: &BTreeMap<(String, i64), usize>) -> Result<Sample> {
+fn sample(
+    experiment: &Experiment,
+    row: &EpisodeRow,
+    longest: &BTreeMap<(String, i64), usize>,
+) -> Result<Sample> {
     let place = || format!("episodes/{ARM}/{}.parquet: task `{}`", row.seed, row.task_id);
     let task = super::examples::task_of(experiment, &row.task_id).map_err(|e| e.at(place()))?;
     let longest_reply = longest.get(&(row.task_id.clone(), row.rollout)).copied().ok_or_else(|| {
-        Error::invalid("the episode has no transcript").at(place()).hint("remove the harvest and run it again")
+        Error::invalid("the episode has no transcript")
+            .at(place())
+            .hint("remove the harvest and run it again")
     })?;
     Ok(Sample {
         family: row.family.clone(),

@@ -63,12 +63,18 @@ impl Lab {
 pub fn load(source: &str, context: &Context) -> Result<Model> {
     context.observer.begin("load model", None, "");
     let model = Model::load(&Source::parse(source)?)?;
-    context.observer.end(&format!("{} ({}, computed in {})", model.origin.name, model.origin.stored, model.origin.dtype));
+    context
+        .observer
+        .end(&format!("{} ({}, computed in {})", model.origin.name, model.origin.stored, model.origin.dtype));
     Ok(model)
 }
 
 /// An engine for a model with the harness's slots, and a live adapter if one is given.
-pub fn engine(model: &Arc<Model>, harness: &Harness, adapter: Option<Lora>) -> Result<(Engine, Option<usize>)> {
+pub fn engine(
+    model: &Arc<Model>,
+    harness: &Harness,
+    adapter: Option<Lora>,
+) -> Result<(Engine, Option<usize>)> {
     let context = CONTEXT.min(model.config.max_positions);
     let mut engine = Engine::new(model.clone(), Options::new(harness.slots, context))?;
     let handle = adapter.map(|lora| engine.add_adapter("live", lora)).transpose()?;
@@ -76,7 +82,12 @@ pub fn engine(model: &Arc<Model>, harness: &Harness, adapter: Option<Lora>) -> R
 }
 
 /// Runs one unit to its end, resuming what is on disk.
-pub fn run(experiment: &Experiment, engine: &mut Engine, unit: &Unit, context: &Context) -> Result<UnitReport> {
+pub fn run(
+    experiment: &Experiment,
+    engine: &mut Engine,
+    unit: &Unit,
+    context: &Context,
+) -> Result<UnitReport> {
     let plan = &experiment.plan;
     let items = unit
         .families
@@ -133,9 +144,11 @@ pub fn run(experiment: &Experiment, engine: &mut Engine, unit: &Unit, context: &
         context.observer.end(&format!("{} episodes", report.progress.done));
     }
     match &report.failures {
-        Some((count, first)) => Err(Error::refused(format!("{count} episodes failed outside the model: {first}"))
-            .at(format!("{}/{}", unit.arm, unit.seed))
-            .hint("the same command tries them again")),
+        Some((count, first)) => {
+            Err(Error::refused(format!("{count} episodes failed outside the model: {first}"))
+                .at(format!("{}/{}", unit.arm, unit.seed))
+                .hint("the same command tries them again"))
+        }
         None => Ok(report),
     }
 }
@@ -164,13 +177,22 @@ pub fn file_hashes(root: &Path, paths: &[String]) -> Result<BTreeMap<String, Str
 /// The arm that a train receipt binds to, with its adapter's folder.
 pub fn adapter_folder(experiment: &Experiment, arm: &Arm) -> Option<std::path::PathBuf> {
     match arm.adapter.as_deref()? {
-        "receipt:train" => experiment.plan.seeds.train.first().map(|seed| experiment.root.join("adapters").join(seed.to_string())),
+        "receipt:train" => experiment
+            .plan
+            .seeds
+            .train
+            .first()
+            .map(|seed| experiment.root.join("adapters").join(seed.to_string())),
         folder => Some(experiment.workspace.join(folder)),
     }
 }
 
 /// Makes sure a model is in the cache, with progress.
-pub fn fetch_model(model: &registry::Known, from: Option<&Path>, observer: &dyn Observer) -> Result<fetch::Fetched> {
+pub fn fetch_model(
+    model: &registry::Known,
+    from: Option<&Path>,
+    observer: &dyn Observer,
+) -> Result<fetch::Fetched> {
     let mut phase = None;
     let fetched = fetch::fetch(model, from, &mut |p| {
         if phase != Some(p.phase) {

@@ -109,7 +109,11 @@ pub(super) fn probe_live(experiment: &Experiment, model: &Arc<Model>, lora: &Lor
 
 /// Merges into a folder beside the final one and moves it into place, so that a crash leaves
 /// either nothing or a whole checkpoint under the final name.
-fn write_merged(base: &Model, lora: &Lora, folder: &std::path::Path) -> Result<crate::model::merge::MergeReceipt> {
+fn write_merged(
+    base: &Model,
+    lora: &Lora,
+    folder: &std::path::Path,
+) -> Result<crate::model::merge::MergeReceipt> {
     let partial = folder.with_extension("partial");
     for stale in [partial.as_path(), folder] {
         if stale.exists() {
@@ -151,7 +155,12 @@ fn logit_difference(base: &Model, lora: &Lora, merged: &Model, prompts: &[Vec<u3
 }
 
 /// Greedy answers to the prompts, in order.
-fn answers(model: &Arc<Model>, experiment: &Experiment, prompts: &[Vec<u32>], lora: Option<&Lora>) -> Result<Vec<Vec<u32>>> {
+fn answers(
+    model: &Arc<Model>,
+    experiment: &Experiment,
+    prompts: &[Vec<u32>],
+    lora: Option<&Lora>,
+) -> Result<Vec<Vec<u32>>> {
     let snapshot = lora.map(Lora::snapshot).transpose()?;
     let (mut engine, adapter): (Engine, _) = lab::engine(model, &experiment.plan.harness.evaluate, snapshot)?;
     for (id, prompt) in prompts.iter().enumerate() {

@@ -7,9 +7,9 @@ pub mod calibrate;
 pub mod decide;
 pub mod draft;
 #[cfg(feature = "engine")]
-mod examples;
-#[cfg(feature = "engine")]
 pub mod evaluate;
+#[cfg(feature = "engine")]
+mod examples;
 #[cfg(feature = "engine")]
 pub mod harvest;
 #[cfg(feature = "engine")]
@@ -24,7 +24,9 @@ pub mod status;
 pub mod train;
 
 pub use observer::{Context, Observer, Silent};
-pub use receipts::{DecisionReceipt, FamilyYield, HarvestReceipt, HeadroomReceipt, MergeReceipt, TrainReceipt};
+pub use receipts::{
+    DecisionReceipt, FamilyYield, HarvestReceipt, HeadroomReceipt, MergeReceipt, TrainReceipt,
+};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result, nearest};
@@ -57,7 +59,9 @@ impl Experiment {
                 None if known.is_empty() => "`rederive new <name>` drafts an experiment".to_string(),
                 None => format!("experiments here: {}", known.join(", ")),
             };
-            return Err(Error::invalid(format!("there is no experiment `{slug}`")).at(path.display()).hint(hint));
+            return Err(Error::invalid(format!("there is no experiment `{slug}`"))
+                .at(path.display())
+                .hint(hint));
         }
         let plan = Plan::load(&path)?;
         let environment = crate::environment::by_name(&plan.tasks.environment)?;

@@ -110,7 +110,8 @@ mod tests {
             }
         }
         let verdicts = select(&samples, &rules);
-        let kept: Vec<&Sample> = samples.iter().zip(&verdicts).filter(|(_, v)| v.is_none()).map(|(s, _)| s).collect();
+        let kept: Vec<&Sample> =
+            samples.iter().zip(&verdicts).filter(|(_, v)| v.is_none()).map(|(s, _)| s).collect();
         assert_eq!(kept.len(), 4);
         assert_eq!(kept.iter().filter(|s| s.level == 1).count(), 2);
         assert_eq!(verdicts.iter().filter(|v| **v == Some("item_cap")).count(), 6);

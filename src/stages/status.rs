@@ -33,9 +33,15 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
     let root = &experiment.root;
     let plan = &experiment.plan;
     let mut entries = Vec::new();
-    let mut add = |what: &str, state: &'static str, note: String| entries.push(Entry { what: what.into(), state, note });
+    let mut add = |what: &str, state: &'static str, note: String| {
+        entries.push(Entry { what: what.into(), state, note })
+    };
     match receipts::read::<HarvestReceipt>(root, "harvest")? {
-        Some(r) => add("harvest", if r.passed { "done" } else { "refused" }, format!("{} of {} samples kept", r.kept, r.samples)),
+        Some(r) => add(
+            "harvest",
+            if r.passed { "done" } else { "refused" },
+            format!("{} of {} samples kept", r.kept, r.samples),
+        ),
         None => add("harvest", "missing", format!("rederive harvest {}", experiment.slug)),
     }
     match receipts::read::<TrainReceipt>(root, "train")? {
@@ -43,11 +49,19 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
         None => add("train", "missing", format!("rederive train {}", experiment.slug)),
     }
     match receipts::read::<MergeReceipt>(root, "merge")? {
-        Some(r) => add("merge", if r.passed { "done" } else { "refused" }, format!("{}/{} deltas", r.matched, r.deltas)),
+        Some(r) => add(
+            "merge",
+            if r.passed { "done" } else { "refused" },
+            format!("{}/{} deltas", r.matched, r.deltas),
+        ),
         None => add("merge", "missing", format!("rederive merge {}", experiment.slug)),
     }
     if let Some(r) = receipts::read::<HeadroomReceipt>(root, "headroom")? {
-        add("headroom", if r.passed { "done" } else { "refused" }, format!("ceiling {}, gain {}", r.ceiling, r.minimum_delta));
+        add(
+            "headroom",
+            if r.passed { "done" } else { "refused" },
+            format!("ceiling {}, gain {}", r.ceiling, r.minimum_delta),
+        );
     }
     for arm in &plan.arms {
         for seed in &plan.seeds.evaluate {

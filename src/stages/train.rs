@@ -51,7 +51,9 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
     if let Some(why) = &harvest.starved {
         return Err(Error::refused(format!("the harvest was starved: {why}"))
             .at(receipts::path(&experiment.root, "harvest").display())
-            .hint("the experiment ends as inconclusive: starved; a new one may harvest more or easier tasks"));
+            .hint(
+                "the experiment ends as inconclusive: starved; a new one may harvest more or easier tasks",
+            ));
     }
     let train_seed = *plan.seeds.train.first().ok_or_else(|| {
         Error::invalid("the plan names no training seed")
@@ -81,7 +83,11 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
         context.observer.advance(step.step as u64, &format!("loss {:.3}, {tokens} tokens", step.loss));
         if context.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    context.observer.end(&format!("{} steps on {} rows", trained.steps.len(), rows.len() - trained.skipped_too_long.len()));
+    context.observer.end(&format!(
+        "{} steps on {} rows",
+        trained.steps.len(),
+        rows.len() - trained.skipped_too_long.len()
+    ));
 
     let (Some(first), Some(last)) = (trained.steps.first(), trained.steps.last()) else {
         return Err(Error::refused("no training row fits the length cap, so no step was made")
@@ -148,9 +154,12 @@ fn check_harvest(experiment: &Experiment, receipt: &HarvestReceipt) -> Result<()
         }
         for (i, row) in table::read_chain_checked::<HarvestRow>(&file)?.iter().enumerate() {
             if row.kept && experiment.plan.split(&row.family) != "train" {
-                return Err(Error::refused(format!("family `{}` is held out and must not be trained on", row.family))
-                    .at(format!("{}: row {}", file.display(), i + 1))
-                    .hint("harvest training families only"));
+                return Err(Error::refused(format!(
+                    "family `{}` is held out and must not be trained on",
+                    row.family
+                ))
+                .at(format!("{}: row {}", file.display(), i + 1))
+                .hint("harvest training families only"));
             }
         }
     }

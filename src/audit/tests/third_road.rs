@@ -1,5 +1,6 @@
 //! The SQL of a derivation, really run by DuckDB on Parquet files, against the audit's own
-//! numbers. Needs a Python interpreter with the `duckdb` module, named by `REDERIVE_DUCKDB`.
+//! numbers. DuckDB comes from PyPI into a virtual environment in the temporary folder; a Python
+//! that has it already can be named by `REDERIVE_DUCKDB`.
 
 use super::workspace::{Workspace, episode};
 use crate::audit::distributions::t_quantile_975;
@@ -11,15 +12,43 @@ use crate::claims::derivation::Derivation;
 use crate::episode::row::EpisodeRow;
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 const SCRIPT: &str = "import duckdb, json, sys
 cursor = duckdb.connect().execute(sys.stdin.read())
 names = [column[0] for column in cursor.description]
 print(json.dumps([dict(zip(names, row)) for row in cursor.fetchall()]))";
 
+/// A Python interpreter that has DuckDB, made once.
+fn python() -> &'static str {
+    static PYTHON: OnceLock<String> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        if let Ok(named) = std::env::var("REDERIVE_DUCKDB") {
+            return named;
+        }
+        let folder = std::env::temp_dir().join("rederive-duckdb-1");
+        let python = folder.join("bin").join("python").display().to_string();
+        let works = |python: &str| {
+            Command::new(python).args(["-c", "import duckdb"]).output().is_ok_and(|o| o.status.success())
+        };
+        if !works(&python) {
+            let made = Command::new("python3")
+                .arg("-m")
+                .arg("venv")
+                .arg(&folder)
+                .output()
+                .expect("python3 is installed");
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+            let pip = ["-m", "pip", "install", "--quiet", "--only-binary", ":all:", "duckdb"];
+            let installed = Command::new(&python).args(pip).output().expect("pip starts");
+            assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+        }
+        python
+    })
+}
+
 fn duckdb(query: &str) -> Result<Vec<serde_json::Value>, String> {
-    let python = std::env::var("REDERIVE_DUCKDB").expect("REDERIVE_DUCKDB names a Python with duckdb");
-    let mut child = Command::new(python)
+    let mut child = Command::new(python())
         .args(["-c", SCRIPT])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -65,7 +94,6 @@ fn uneven() -> Workspace {
 }
 
 #[test]
-#[ignore = "needs DuckDB: set REDERIVE_DUCKDB to a Python interpreter with the duckdb module"]
 fn duckdb_agrees() {
     let workspace = uneven();
     let mut compared = 0;
@@ -123,7 +151,6 @@ fn duckdb_agrees() {
 }
 
 #[test]
-#[ignore = "needs DuckDB: set REDERIVE_DUCKDB to a Python interpreter with the duckdb module"]
 fn duckdb_refuses_a_null_without_a_policy() {
     let workspace = uneven();
     let derivation: Derivation =

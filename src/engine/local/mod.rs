@@ -32,6 +32,9 @@ use std::time::Instant;
 /// Most rows of one step: enough that reading the weights costs less than using them.
 pub const ROW_BUDGET: usize = 64;
 
+/// Most contexts kept beyond those in slots: each is searched for every new call.
+const MOST_KEPT: usize = 1024;
+
 /// Logits that one thread draws from before another is asked for.
 const DRAW_TOGETHER: usize = 1 << 15;
 
@@ -89,8 +92,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine for a model. Refuses sizes of zero, more slots than rows in a step, and a context
-    /// beyond the model's limit. A model without a tokenizer completes ids; the text stays empty.
+    /// An engine for a model. Refuses sizes of zero, more slots than rows in a step, a context beyond
+    /// the model's limit, and more than main memory holds. A model without a tokenizer completes ids; the text stays empty.
     pub fn new(model: Arc<Model>, options: Options) -> Result<Self> {
         if options.slots == 0 || options.slots > ROW_BUDGET {
             return Err(
@@ -106,7 +109,13 @@ impl Engine {
             .at("context")
             .hint(format!("the model was made for at most {limit} tokens")));
         }
+        if options.kept > MOST_KEPT {
+            return Err(Error::invalid(format!("{} kept contexts are more than {MOST_KEPT}", options.kept))
+                .at("kept"));
+        }
         let config = &model.config;
+        let memory = MemoryPlan::new(config, &options);
+        memory.check()?;
         let mut end_tokens = model.end_tokens().to_vec();
         // Some checkpoints name only the end of a document, though their chats end turns like this.
         end_tokens.extend(model.tokenizer.as_ref().and_then(|t| t.id("<|im_end|>")));
@@ -114,7 +123,7 @@ impl Engine {
         Ok(Engine {
             options,
             identity: plan::identity(&model, &options)?,
-            memory: MemoryPlan::new(config, &options),
+            memory,
             adapters: Vec::new(),
             end_tokens,
             vocabulary,

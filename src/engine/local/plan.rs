@@ -3,7 +3,7 @@
 use super::cache::LaneShape;
 use super::{Options, ROW_BUDGET, kernels};
 use crate::engine::Identity;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hash;
 use crate::model::{Config, Model, Target};
 use serde::Serialize;
@@ -44,10 +44,36 @@ impl MemoryPlan {
         }
     }
 
+    /// Refuses a plan that this machine's main memory cannot hold.
+    pub fn check(&self) -> Result<()> {
+        match main_memory_bytes() {
+            Some(available) if self.total_bytes() > available => Err(Error::invalid(format!(
+                "the engine would hold {} MiB, this machine has {} MiB of memory",
+                self.total_bytes() >> 20,
+                available >> 20
+            ))
+            .hint("use fewer slots, fewer kept contexts or a shorter context")),
+            _ => Ok(()),
+        }
+    }
+
     /// All of it.
     pub fn total_bytes(&self) -> u64 {
         self.weights_bytes + self.cache_bytes + self.activation_bytes
     }
+}
+
+/// Size of main memory, where the system tells.
+fn main_memory_bytes() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        // SAFETY: `sysconf` only reads its argument.
+        let (pages, size) =
+            unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+        u64::try_from(pages).ok()?.checked_mul(u64::try_from(size).ok()?)
+    }
+    #[cfg(not(unix))]
+    None
 }
 
 /// One lane's dimensions.

@@ -18,6 +18,7 @@ fn model() -> Arc<Model> {
         heads: 6,
         kv_heads: 2,
         max_positions: 512,
+        merges: Vec::new(),
     };
     Arc::new(Model::tiny(&spec).unwrap())
 }
@@ -389,6 +390,11 @@ fn what_can_never_run_is_refused_with_its_place() {
         assert!(Engine::new(model.clone(), Options::new(slots, context)).is_err());
     }
     assert!(engine.add_adapter("a0", adapter(&model, 3)).is_err(), "the name is taken");
+    assert!(Engine::new(model.clone(), Options { kept: usize::MAX, ..Options::new(1, 10) }).is_err());
+    let mut config = model.config.clone();
+    config.layers = 1 << 30;
+    let refused = MemoryPlan::new(&config, &Options::new(64, 512)).check().unwrap_err().to_string();
+    assert!(refused.contains("MiB") && refused.contains("fewer slots"), "{refused}");
 }
 
 #[test]

@@ -101,7 +101,13 @@ fn bar_label(drawing: &mut Drawing, scene: &Scene, axis: &Axis, y: f64, (left, r
         } else if x - 6.0 - room >= left {
             drawing.anchored("barl", "end", x - 6.0, y, &words);
         } else {
-            drawing.anchored("barl", "middle", x.clamp(left + room / 2.0, (right - room / 2.0).max(left + room / 2.0)), y, &words);
+            drawing.anchored(
+                "barl",
+                "middle",
+                x.clamp(left + room / 2.0, (right - room / 2.0).max(left + room / 2.0)),
+                y,
+                &words,
+            );
         }
     }
 }
@@ -152,7 +158,8 @@ fn wide(scene: &Scene) -> (u32, u32, String) {
     let columns = columns(scene);
     let axis = Axis::around(values(scene), columns.plot.0, columns.plot.1);
     let rows: usize = scene.panels.iter().map(|panel| panel.marks.len()).sum();
-    let heads = if headings(scene) { scene.panels.iter().filter(|p| !p.heading.is_empty()).count() } else { 0 };
+    let heads =
+        if headings(scene) { scene.panels.iter().filter(|p| !p.heading.is_empty()).count() } else { 0 };
     let top = 46.0;
     let pooled = if scene.pooled.is_some() { 44.0 } else { 10.0 };
     let bottom = top + rows as f64 * 27.0 + heads as f64 * 31.0 + pooled;

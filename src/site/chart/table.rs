@@ -95,8 +95,14 @@ pub fn interval(low: &Number, high: &Number) -> Option<String> {
 impl Scene {
     /// The scene's table. A column in which nothing stands is left out.
     pub fn table(&self) -> Table {
-        let words = |name| Column { name, title: sentence_case(name), numeric: false, style: Style::default() };
-        let number = |name, decimals, plus| Column { name, title: sentence_case(name), numeric: true, style: Style { plus, ..Style::plain(decimals) } };
+        let words =
+            |name| Column { name, title: sentence_case(name), numeric: false, style: Style::default() };
+        let number = |name, decimals, plus| Column {
+            name,
+            title: sentence_case(name),
+            numeric: true,
+            style: Style { plus, ..Style::plain(decimals) },
+        };
         let columns = match self.kind {
             Kind::Forest => vec![
                 words("row"),
@@ -121,7 +127,11 @@ impl Scene {
         };
         let rows: Vec<Vec<Datum>> = self.marks().map(|(heading, mark)| row(heading, mark)).collect();
         let kept: Vec<bool> = (0..columns.len())
-            .map(|i| rows.iter().any(|row| !matches!(row.get(i), Some(Datum::Text(t)) if t.is_empty()) && row.get(i).is_some()))
+            .map(|i| {
+                rows.iter().any(|row| {
+                    !matches!(row.get(i), Some(Datum::Text(t)) if t.is_empty()) && row.get(i).is_some()
+                })
+            })
             .collect();
         fn keep<T>(items: Vec<T>, kept: &[bool]) -> Vec<T> {
             items.into_iter().zip(kept).filter(|(_, keep)| **keep).map(|(item, _)| item).collect()
@@ -161,7 +171,11 @@ impl Scene {
             self.axis
         );
         if let Some(bar) = &self.bar {
-            words.push_str(&format!(" A dashed line marks the {} at {}.", bar.label, format(bar.at, &short_delta(bar.at))));
+            words.push_str(&format!(
+                " A dashed line marks the {} at {}.",
+                bar.label,
+                format(bar.at, &short_delta(bar.at))
+            ));
         }
         for (heading, mark) in self.marks() {
             let place = match (mark.role, heading.is_empty()) {
@@ -216,7 +230,8 @@ pub fn sentence(mark: &Mark) -> String {
             format!("{}{note}: undefined, {why}{tasks}", mark.label)
         }
         At::Estimate { value, low, high } => {
-            let ends = interval(low, high).map_or("interval undefined".to_string(), |i| format!("interval {i}"));
+            let ends =
+                interval(low, high).map_or("interval undefined".to_string(), |i| format!("interval {i}"));
             format!("{}{note}: {}, {ends}{tasks}", mark.label, print(value, &delta_style()))
         }
         At::Pair { left, right } => {

@@ -39,7 +39,8 @@ pub fn page(site: &mut Site<'_>) -> Result<()> {
 /// The six cells of the tally: label (with its mark) and count.
 pub fn tally_cells(site: &Site<'_>, tally: &Tally) -> Vec<Value> {
     let audit = &site.publication.audit;
-    let plain = |label: &str, n: usize| json!({"label_html": crate::site::text::escape(label), "n": count(n)});
+    let plain =
+        |label: &str, n: usize| json!({"label_html": crate::site::text::escape(label), "n": count(n)});
     let marked = |verdict: Verdict| {
         json!({
             "label_html": crate::site::glyphs::badge(verdict, verdict.word(), None),

@@ -68,7 +68,10 @@ pub fn page(site: &mut Site<'_>, input: &ClaimInput) -> Result<()> {
     let mut prose = Prose::new(publication, &root);
     let body_html = prose.block(&input.body, &input.path, "text", 3)?;
     let own = publication.audit.entries.iter().filter(|entry: &&AuditEntry| {
-        entry.place.strip_prefix(input.path.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        entry
+            .place
+            .strip_prefix(input.path.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
     });
     let tally = Tally::of(own);
     let forest = forest(site, input, &folder)?;
@@ -108,9 +111,7 @@ pub fn page(site: &mut Site<'_>, input: &ClaimInput) -> Result<()> {
 }
 
 fn form(publication: &Publication, input: &ClaimInput, tally: &Tally, root: &str) -> Vec<Value> {
-    let cell = |label: &str, value_html: String, small: String| {
-        json!({"label": label, "value_html": value_html, "small": small})
-    };
+    let cell = |label: &str, value_html: String, small: String| json!({"label": label, "value_html": value_html, "small": small});
     let population = match input.population.as_str() {
         "tasks" => ("tasks", "says nothing about other training runs"),
         "tasks-x-train-seeds" => ("tasks and training seeds", "spans several training runs"),

@@ -29,7 +29,8 @@ fn page(site: &mut Site<'_>, experiment: &ExperimentInput, file: &FileInput) -> 
     let numeric: Vec<bool> = (0..file.columns.len())
         .map(|i| {
             let cells = || file.preview.iter().filter_map(move |row| row.get(i));
-            cells().any(|c| c.number().is_some()) && !cells().any(|c| matches!(c, Cell::Text(_) | Cell::Flag(_)))
+            cells().any(|c| c.number().is_some())
+                && !cells().any(|c| matches!(c, Cell::Text(_) | Cell::Flag(_)))
         })
         .collect();
     let mut prose = Prose::new(site.publication, &root_of(&address));
@@ -43,7 +44,8 @@ fn page(site: &mut Site<'_>, experiment: &ExperimentInput, file: &FileInput) -> 
             "numeric": numeric,
         }));
     }
-    let preview: Vec<Vec<Value>> = file.preview.iter().map(|row| row.iter().zip(&numeric).map(cell).collect()).collect();
+    let preview: Vec<Vec<Value>> =
+        file.preview.iter().map(|row| row.iter().zip(&numeric).map(cell).collect()).collect();
     let context = json!({
         "slug": experiment.slug,
         "experiment_title": experiment.title,

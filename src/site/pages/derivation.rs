@@ -18,7 +18,9 @@ pub fn page(site: &mut Site<'_>, input: &DerivationInput) -> Result<()> {
     let experiment = publication.experiments.iter().find(|e| e.slug == input.scope);
     let claim = publication.claims.iter().find(|c| c.id == input.scope);
     let (parent, parent_href, parent_title) = match (experiment, claim) {
-        (Some(e), _) => ("Experiments", Some(format!("../../../experiments/{}/index.html", e.slug)), e.title.as_str()),
+        (Some(e), _) => {
+            ("Experiments", Some(format!("../../../experiments/{}/index.html", e.slug)), e.title.as_str())
+        }
         (None, Some(c)) => ("Claims", Some(format!("../../../claims/{}/index.html", c.id)), c.title.as_str()),
         (None, None) => ("Audit", None, ""),
     };
@@ -94,7 +96,9 @@ fn align(number: &NumberInput, input: &DerivationInput) -> Vec<Value> {
     let where_printed = match places {
         0 => "printed nowhere; in its own format".to_string(),
         1 => entry.map_or_else(String::new, |entry| entry.place.clone()),
-        several => format!("in {}, such as {}", counted(several, "place"), entry.map_or("", |e| e.place.as_str())),
+        several => {
+            format!("in {}, such as {}", counted(several, "place"), entry.map_or("", |e| e.place.as_str()))
+        }
     };
     let shape = Shape::of(printed);
     let first = match &number.value {
@@ -110,7 +114,8 @@ fn align(number: &NumberInput, input: &DerivationInput) -> Vec<Value> {
             Ok(value) if value.is_finite() => shape.digits(value),
             _ => words(&entry.recomputed),
         };
-        let note = if entry.verdict == Verdict::Cited { "cited, with its source" } else { "audit, row by row" };
+        let note =
+            if entry.verdict == Verdict::Cited { "cited, with its source" } else { "audit, row by row" };
         lines.push(json!({"name": "Road two", "note_html": note, "digits_html": second}));
     }
     lines
@@ -123,7 +128,7 @@ fn full(text: &str) -> String {
 }
 
 fn words(text: &str) -> String {
-    format!("<span class=\"past\">{}</span>", escape(text))
+    format!("<span class=\"say\">{}</span>", escape(text))
 }
 
 /// How a printed number is written, so that unrounded values can be set under it digit by digit.
@@ -145,8 +150,13 @@ impl<'t> Shape<'t> {
     }
 
     fn line(&self, sign: &str, sure: &str, past: &str) -> String {
-        let sign = if self.sign.is_empty() && sign.is_empty() { String::new() } else { format!("<span class=\"sgn\">{}</span>", escape(sign)) };
-        let past = if past.is_empty() { String::new() } else { format!("<span class=\"past\">{past}</span>") };
+        let sign = if self.sign.is_empty() && sign.is_empty() {
+            String::new()
+        } else {
+            format!("<span class=\"sgn\">{}</span>", escape(sign))
+        };
+        let past =
+            if past.is_empty() { String::new() } else { format!("<span class=\"past\">{past}</span>") };
         format!("{sign}<span class=\"sure\">{sure}</span>{past}{}", escape(self.suffix))
     }
 
@@ -202,7 +212,8 @@ fn verdict_words(input: &DerivationInput, tally: &Tally) -> String {
 }
 
 fn form(site: &Site<'_>, input: &DerivationInput) -> Vec<Value> {
-    let cell = |label: &str, value: &str, small: &str| json!({"label": label, "value": value, "small": small});
+    let cell =
+        |label: &str, value: &str, small: &str| json!({"label": label, "value": value, "small": small});
     let mut cells = Vec::new();
     if let Some(number) = headline(site, input) {
         if let Some(interval) = &number.interval {

@@ -62,7 +62,11 @@ pub fn page(site: &mut Site<'_>, input: &ExperimentInput) -> Result<()> {
     sections.add("results", "Results at a glance", !figures.is_empty() || pending);
     sections.add("decision", "Decision", input.decision.is_some());
     sections.add("report", "Report", !input.report.trim().is_empty());
-    sections.add("plan", "Preregistration", !input.locks.is_empty() || !input.amendments.is_empty() || !arms.is_empty());
+    sections.add(
+        "plan",
+        "Preregistration",
+        !input.locks.is_empty() || !input.amendments.is_empty() || !arms.is_empty(),
+    );
     sections.add("log", "Experiment log", !log.is_empty());
     sections.add("corrections", "Corrections and deviations", !corrections.is_empty());
     sections.add("data", "Data files", !input.files.is_empty());
@@ -154,7 +158,9 @@ fn form(input: &ExperimentInput, tally: &Tally) -> Vec<Value> {
         },
         cell("Audit", counted(tally.all(), "number"), audited.join(", "), false),
         match input.evidence.as_str() {
-            "oracle" => cell("Evidence", "Oracle".to_string(), "uses what deployment lacks".to_string(), false),
+            "oracle" => {
+                cell("Evidence", "Oracle".to_string(), "uses what deployment lacks".to_string(), false)
+            }
             "deployable" => cell("Evidence", "Deployable".to_string(), String::new(), false),
             _ => cell("Evidence", "none yet".to_string(), String::new(), false),
         },
@@ -192,12 +198,21 @@ fn notices(input: &ExperimentInput) -> Vec<Value> {
         note("Retracted.", "The page stays readable; its results should not be cited.".to_string());
     }
     if input.evidence == "oracle" {
-        note("Oracle evidence.", "Some rows used something that a deployed system would not have.".to_string());
+        note(
+            "Oracle evidence.",
+            "Some rows used something that a deployed system would not have.".to_string(),
+        );
     }
     notices
 }
 
-fn card(prose: &mut Prose<'_>, publication: &Publication, input: &CardInput, place: &str, root: &str) -> Result<Value> {
+fn card(
+    prose: &mut Prose<'_>,
+    publication: &Publication,
+    input: &CardInput,
+    place: &str,
+    root: &str,
+) -> Result<Value> {
     let mut estimates = Vec::new();
     let mut numbers: Vec<&NumberInput> = Vec::new();
     let shown = references(&input.value).into_iter().chain(references(&input.note));
@@ -266,7 +281,9 @@ fn decision(input: &ExperimentInput) -> Value {
 fn arms(input: &ExperimentInput) -> Vec<Value> {
     let episodes = |name: &str| {
         let found = input.coverage.iter().find(|(arm, ..)| arm == name);
-        found.map_or_else(String::new, |(_, there, planned)| format!("{} of {}", count(*there), count(*planned)))
+        found.map_or_else(String::new, |(_, there, planned)| {
+            format!("{} of {}", count(*there), count(*planned))
+        })
     };
     let described = input.arms.iter().map(|(name, words)| (name.as_str(), words.as_str()));
     let others = input
@@ -344,7 +361,8 @@ fn nearest(publication: &Publication, input: &ExperimentInput) -> Vec<Value> {
     let entries = scored.iter().take(4).map(|(_, other)| {
         let verdict = other.verdict.as_deref().unwrap_or("no verdict yet");
         let programs = shared(&input.programs, &other.programs);
-        let shares = if programs > 0 { format!("shares {}; ", counted(programs, "program")) } else { String::new() };
+        let shares =
+            if programs > 0 { format!("shares {}; ", counted(programs, "program")) } else { String::new() };
         json!({
             "href": format!("../{}/index.html", other.slug),
             "title": other.title,

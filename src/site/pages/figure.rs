@@ -50,6 +50,8 @@ pub fn figure(
         "narrow_svg": scene.svg(&id, Size::Narrow),
         "caption": input.caption,
         "table_html": table_html(&table),
+        // A long table is not printed; its rows are in the downloads.
+        "bulk": table.rows.len() > 40,
         "table_size": counted(table.rows.len(), "row"),
         "table_title": format!("The data of figure {number}, as drawn"),
         "sources": sources(&input.sources),

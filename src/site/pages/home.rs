@@ -27,7 +27,8 @@ pub fn home(site: &mut Site<'_>) -> Result<()> {
         .collect();
     attention.sort_by_key(|entry| entry.verdict);
     attention.truncate(SHOWN);
-    let entries: Vec<Value> = newest(publication).into_iter().take(SHOWN).map(|e| entry(publication, e)).collect();
+    let entries: Vec<Value> =
+        newest(publication).into_iter().take(SHOWN).map(|e| entry(publication, e)).collect();
     let context = json!({
         "tally": if tally.all() > 0 { tally_cells(site, &tally) } else { Vec::new() },
         "attention": audit_rows(site, &attention, ""),
@@ -146,7 +147,8 @@ fn headline_words(pooled: &EstimateInput) -> Vec<String> {
         }
         (Number::Defined(v), ..) => format!("{}, interval undefined", printed(*v, &style)),
     };
-    let n = pooled.n.map(|n| format!("n = {} tasks", printed(n, &Style { thousands: true, ..Style::plain(0) })));
+    let n =
+        pooled.n.map(|n| format!("n = {} tasks", printed(n, &Style { thousands: true, ..Style::plain(0) })));
     std::iter::once(first).chain(n).collect()
 }
 

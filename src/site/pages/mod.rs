@@ -92,7 +92,8 @@ struct Tally {
 
 impl Tally {
     fn of<'e>(entries: impl Iterator<Item = &'e AuditEntry>) -> Tally {
-        let mut counts = [Verdict::Match, Verdict::Cited, Verdict::Unverifiable, Verdict::Mismatch].map(|v| (v, 0));
+        let mut counts =
+            [Verdict::Match, Verdict::Cited, Verdict::Unverifiable, Verdict::Mismatch].map(|v| (v, 0));
         for entry in entries {
             for (verdict, n) in &mut counts {
                 *n += usize::from(*verdict == entry.verdict);
@@ -111,14 +112,20 @@ impl Tally {
 
     /// `109 match, 1 mismatch` with spaces that do not break, verdicts that do not occur left out.
     fn words(&self) -> String {
-        let words: Vec<String> =
-            self.counts.iter().filter(|(_, n)| *n > 0).map(|(v, n)| format!("{n}\u{a0}{}", v.word())).collect();
+        let words: Vec<String> = self
+            .counts
+            .iter()
+            .filter(|(_, n)| *n > 0)
+            .map(|(v, n)| format!("{n}\u{a0}{}", v.word()))
+            .collect();
         words.join(", ")
     }
 
     fn badges(&self, href: Option<&str>) -> Vec<Value> {
         let shown = self.counts.iter().filter(|(_, n)| *n > 0);
-        shown.map(|(v, n)| json!({"badge_html": glyphs::badge(*v, &format!("{n} {}", v.word()), href)})).collect()
+        shown
+            .map(|(v, n)| json!({"badge_html": glyphs::badge(*v, &format!("{n} {}", v.word()), href)}))
+            .collect()
     }
 }
 

@@ -1,10 +1,7 @@
 //! Attacks on a finished workspace, and bad input: each is named by file, row or key, and
 //! nothing on disk changes.
-#![cfg(all(feature = "engine", feature = "site"))]
 
-mod common;
-
-use common::{SLUG, copy_of_demo, data, demo, expect, run, said, snapshot, text};
+use crate::common::{SLUG, copy_of_demo, data, demo, expect, run, said, snapshot, text};
 use rederive::claims::fill;
 use rederive::episode::{EpisodeRow, table};
 use rederive::stats::fault;
@@ -49,7 +46,12 @@ fn a_fault_planted_in_an_estimator_is_found_by_the_second_road() {
     assert!(!changes.unwrap().is_empty(), "the fault shows at printed precision");
     let after = rederive::audit::audit(&workspace, rederive::audit::Options::default()).unwrap();
     assert!(!after.passed());
-    assert!(after.verdicts.iter().any(|e| e.reference == format!("derive:{SLUG}.delta") && e.verdict.word() == "mismatch"));
+    assert!(
+        after
+            .verdicts
+            .iter()
+            .any(|e| e.reference == format!("derive:{SLUG}.delta") && e.verdict.word() == "mismatch")
+    );
 }
 
 #[test]
@@ -74,7 +76,8 @@ fn refused(change: impl FnOnce(&Path), arguments: &[&str], words: &[&str]) {
     let (_folder, workspace) = copy_of_demo();
     change(&workspace);
     let before = snapshot(&workspace);
-    let arguments: Vec<&str> = arguments.iter().map(|a| if *a == "WORKSPACE" { text(&workspace) } else { *a }).collect();
+    let arguments: Vec<&str> =
+        arguments.iter().map(|a| if *a == "WORKSPACE" { text(&workspace) } else { *a }).collect();
     let output = run(&arguments);
     let said = said(&output);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}\n{said}");
@@ -111,7 +114,11 @@ fn a_spent_seed_is_refused() {
     let before = snapshot(&workspace.join("data/seeds.jsonl"));
     let output = run(&["harvest", "second", "--workspace", text(&workspace)]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("was already spent") && said(&output).contains("hint:"), "{}", said(&output));
+    assert!(
+        said(&output).contains("was already spent") && said(&output).contains("hint:"),
+        "{}",
+        said(&output)
+    );
     assert!(before == snapshot(&workspace.join("data/seeds.jsonl")));
 }
 
@@ -167,7 +174,7 @@ fn a_fetch_that_cannot_work_leaves_nothing_behind() {
     let wrong = folder.path().join("wrong.gguf");
     std::fs::write(&wrong, b"GGUF but not the right one").unwrap();
     let cache = folder.path().join("cache");
-    let output = common::rederive()
+    let output = crate::common::rederive()
         .args(["models", "fetch", "--from", text(&wrong)])
         .env("REDERIVE_CACHE", &cache)
         .output()
@@ -176,7 +183,7 @@ fn a_fetch_that_cannot_work_leaves_nothing_behind() {
     assert!(said(&output).contains("wrong.gguf"), "{}", said(&output));
     assert!(snapshot(&cache).is_empty());
 
-    let output = common::rederive()
+    let output = crate::common::rederive()
         .args(["models", "fetch"])
         .env("REDERIVE_CACHE", &cache)
         .env("PATH", folder.path())

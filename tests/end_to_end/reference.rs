@@ -1,8 +1,6 @@
 //! The generated command-line reference is current, and every verb explains itself.
 
-mod common;
-
-use common::{expect, run};
+use crate::common::{expect, run};
 
 #[test]
 #[cfg(all(feature = "engine", feature = "site"))]

@@ -1,8 +1,6 @@
 //! `compare --json` on the five reference data sets, driven through the binary.
 
-mod common;
-
-use common::{expect, run, said};
+use crate::common::{expect, run, said};
 use serde_json::Value;
 
 fn fixture(name: &str) -> String {
@@ -50,8 +48,16 @@ fn the_five_reference_sets_agree() {
             );
             for k in ["1", "2", "4"] {
                 let of = &expected["arm"][arm];
-                close(&format!("{set}: pass@{k} {arm}"), &ours["pass_at_k"][arm][k], &of["pass_at_k_per_seed"][k]);
-                close(&format!("{set}: best@{k} {arm}"), &ours["best_at_k"][arm][k], &of["best_at_k_reward_per_seed"][k]);
+                close(
+                    &format!("{set}: pass@{k} {arm}"),
+                    &ours["pass_at_k"][arm][k],
+                    &of["pass_at_k_per_seed"][k],
+                );
+                close(
+                    &format!("{set}: best@{k} {arm}"),
+                    &ours["best_at_k"][arm][k],
+                    &of["best_at_k_reward_per_seed"][k],
+                );
             }
         }
     }
@@ -89,8 +95,12 @@ fn bad_rows_are_named() {
     for (name, content, words) in [
         ("nan.csv", "arm,task,reward\nbase,a,NaN\ntreatment,a,1\n", "reward"),
         ("range.csv", "arm,task,reward\nbase,a,1.5\ntreatment,a,1\n", "reward"),
-        ("twice.csv", "arm,task,seed,rollout,reward\nbase,a,0,0,1\nbase,a,0,0,1\ntreatment,a,0,0,1\n", "twice.csv"),
-        ("one.csv", "arm,task,reward\nbase,a,1\n", "treatment"),
+        (
+            "twice.csv",
+            "arm,task,seed,rollout,reward\nbase,a,0,0,1\nbase,a,0,0,1\ntreatment,a,0,0,1\n",
+            "twice.csv",
+        ),
+        ("one.csv", "arm,task,reward\nbase,a,1\n", "single arm"),
         ("apart.csv", "arm,task,reward\nbase,a,1\ntreatment,b,1\n", "task"),
         ("column.csv", "arm,task,rewrd\nbase,a,1\n", "reward"),
         ("empty.csv", "", "empty.csv"),

@@ -1,10 +1,7 @@
 //! The main job, end to end, on the tiny model: it finishes, resumes after SIGKILL in every
 //! stage, leaves rows that do not depend on interruptions, and does nothing the second time.
-#![cfg(all(feature = "engine", feature = "site", unix))]
 
-mod common;
-
-use common::{SLUG, copy_of_demo, data, demo, expect, rederive, said, snapshot, text};
+use crate::common::{SLUG, copy_of_demo, data, demo, expect, rederive, said, snapshot, text};
 use rederive::episode::{CallRow, EpisodeRow, Row, same_rows, table};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -22,7 +19,8 @@ fn same_as_demo(workspace: &Path) {
         for entry in std::fs::read_dir(data(demo()).join("episodes").join(kind)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             let seed = name.trim_end_matches(".parquet");
-            let (a, b) = (rows::<EpisodeRow>(demo(), "episodes", kind, seed), rows(workspace, "episodes", kind, seed));
+            let (a, b) =
+                (rows::<EpisodeRow>(demo(), "episodes", kind, seed), rows(workspace, "episodes", kind, seed));
             same_rows(&a, &b).unwrap_or_else(|d| panic!("episodes/{kind}/{seed}: {d:?}"));
             let (a, b) = (rows::<CallRow>(demo(), "calls", kind, seed), rows(workspace, "calls", kind, seed));
             same_rows(&a, &b).unwrap_or_else(|d| panic!("calls/{kind}/{seed}: {d:?}"));
@@ -60,7 +58,10 @@ fn two_builds_of_the_site_are_the_same_bytes() {
         expect(0, &["site", "build", "--workspace", text(demo()), "--out", text(out)]);
     }
     let strip = |root: &Path| -> Vec<_> {
-        snapshot(root).into_iter().map(|(p, bytes)| (p.strip_prefix(root).unwrap().to_path_buf(), bytes)).collect()
+        snapshot(root)
+            .into_iter()
+            .map(|(p, bytes)| (p.strip_prefix(root).unwrap().to_path_buf(), bytes))
+            .collect()
     };
     assert!(strip(&a) == strip(&b));
     assert!(strip(&a).len() > 20);

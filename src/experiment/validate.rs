@@ -1,0 +1,172 @@
+//! What a plan must satisfy beyond its grammar: names, seeds, families, gates and limits. Each
+//! refusal names the file, the key and the remedy.
+
+use super::plan::{Deploy, Gate, Plan};
+use crate::error::{Error, Result, nearest};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Checks a parsed plan; `path` is for messages.
+pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
+    let at = |key: &str| format!("{}: {key}", path.display());
+    let bad = |key: &str, what: String, hint: &str| Err(Error::invalid(what).at(at(key)).hint(hint));
+    if plan.title.trim().is_empty() {
+        return bad("title", "is empty".into(), "state the question in one line");
+    }
+    let mut names = BTreeSet::new();
+    for arm in &plan.arms {
+        let ok = !arm.name.is_empty()
+            && arm.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-');
+        if !ok || arm.name == "harvest" {
+            return bad(
+                "[[arms]] name",
+                format!("`{}` is not an arm name", arm.name),
+                "use a-z, 0-9, `_` and `-`; `harvest` is taken",
+            );
+        }
+        if !names.insert(arm.name.as_str()) {
+            return bad(
+                "[[arms]] name",
+                format!("duplicate arm `{}`", arm.name),
+                "give each arm its own name",
+            );
+        }
+    }
+    if plan.arms.len() < 2 || plan.arms[0].adapter.is_some() {
+        return bad(
+            "[[arms]]",
+            "the first arm must be the base, without an adapter, and at least one arm must follow".into(),
+            "put `name = \"base\"` first, then the treatment",
+        );
+    }
+    for arm in &plan.arms {
+        match arm.adapter.as_deref() {
+            None if arm.deploy == Deploy::Merged => {
+                return bad(
+                    "[[arms]] deploy",
+                    format!("arm `{}` is merged but has no adapter", arm.name),
+                    "add `adapter = \"receipt:train\"` or drop `deploy`",
+                );
+            }
+            Some("receipt:train") if plan.seeds.train.is_empty() => {
+                return bad(
+                    "[seeds] train",
+                    format!("arm `{}` needs a training seed", arm.name),
+                    "add `train = [1]` under `[seeds]`",
+                );
+            }
+            _ => {}
+        }
+    }
+    let mut spent = BTreeSet::new();
+    for (purpose, seed) in plan.event_seeds() {
+        if seed > u64::from(u32::MAX) {
+            return bad(
+                &format!("[seeds] {}", purpose.as_str()),
+                format!("seed {seed} is too large"),
+                "use a seed below 4294967296",
+            );
+        }
+        if !spent.insert(seed) {
+            return bad(
+                &format!("[seeds] {}", purpose.as_str()),
+                format!("seed {seed} appears twice"),
+                "a seed is spent once: use another",
+            );
+        }
+    }
+    if plan.seeds.evaluate.is_empty() {
+        return bad("[seeds] evaluate", "no evaluation seed".into(), "name at least one fresh seed");
+    }
+    let environment =
+        crate::environment::by_name(&plan.tasks.environment).map_err(|e| e.at(at("[tasks] environment")))?;
+    let known = environment.families();
+    let mut seen = BTreeSet::new();
+    for (key, families) in [("[tasks] train", &plan.tasks.train), ("[tasks] held_out", &plan.tasks.held_out)]
+    {
+        for family in families {
+            if !known.contains(&family.as_str()) {
+                let hint = match nearest(family, known.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("families: {}", known.join(", ")),
+                };
+                return Err(Error::invalid(format!("unknown family `{family}`")).at(at(key)).hint(hint));
+            }
+            if !seen.insert(family.as_str()) {
+                return bad(
+                    key,
+                    format!("family `{family}` appears twice"),
+                    "a family is trained or held out, once",
+                );
+            }
+        }
+    }
+    if seen.is_empty() || plan.tasks.levels.is_empty() || plan.tasks.per_family == 0 {
+        return bad(
+            "[tasks]",
+            "no tasks: families, levels and per_family must not be empty".into(),
+            "name families, `levels = [1]` and `per_family = 25`",
+        );
+    }
+    if let Some(level) = plan.tasks.levels.iter().find(|l| !(1..=4).contains(*l)) {
+        return bad("[tasks] levels", format!("level {level} does not exist"), "levels are 1 to 4");
+    }
+    for (key, h) in
+        [("[harness] harvest", &plan.harness.harvest), ("[harness] evaluate", &plan.harness.evaluate)]
+    {
+        if h.answer_tokens == 0 || h.slots == 0 || h.rollouts == 0 || h.examples > 16 {
+            return bad(
+                key,
+                "answer_tokens, slots and rollouts must be positive, examples at most 16".into(),
+                "see `rederive new --help` for a plan that works",
+            );
+        }
+        if !(0.0..=2.0).contains(&h.temperature) || !(h.top_p > 0.0 && h.top_p <= 1.0) {
+            return bad(
+                key,
+                "temperature must lie in [0, 2] and top_p in (0, 1]".into(),
+                "0 is greedy; 0.8 is usual for a harvest",
+            );
+        }
+    }
+    let t = &plan.training;
+    if t.rank == 0
+        || t.epochs == 0
+        || t.batch_rows == 0
+        || t.max_tokens < 2
+        || t.checkpoint_steps == 0
+        || !(t.alpha > 0.0 && t.learning_rate > 0.0 && t.weight_decay >= 0.0)
+    {
+        return bad("[training]", "rank, alpha, learning_rate, epochs, batch_rows, max_tokens and checkpoint_steps must be positive".into(), "leave a key out to take its default");
+    }
+    if !matches!(plan.decision.metric.of.as_str(), "reward" | "solved")
+        || plan.decision.metric.estimator != crate::claims::derivation::Estimator::PairedDelta
+    {
+        return bad(
+            "[decision] metric",
+            "a decision compares `paired_delta` of `reward` or `solved`".into(),
+            "write `metric = { estimator = \"paired_delta\", of = \"reward\" }`",
+        );
+    }
+    if !(0.0..=1.0).contains(&plan.decision.minimum_delta) {
+        return bad("[decision] minimum_delta", "must lie in [0, 1]".into(), "it is a difference of rewards");
+    }
+    for gate in &plan.gates {
+        let Gate::Headroom { ceiling, minimum_delta } = gate;
+        if !(0.0..=1.0).contains(ceiling) || !(0.0..=1.0).contains(minimum_delta) {
+            return bad(
+                "[[gates]] headroom",
+                "ceiling and minimum_delta must lie in [0, 1]".into(),
+                "rewards lie in [0, 1]",
+            );
+        }
+        if plan.seeds.calibrate.is_empty() {
+            return bad(
+                "[seeds] calibrate",
+                "the headroom gate needs calibration seeds of its own".into(),
+                "add `calibrate = [31001]` under `[seeds]`",
+            );
+        }
+    }
+    Ok(())
+}

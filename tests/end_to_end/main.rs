@@ -1,0 +1,9 @@
+//! End-to-end tests: they drive the real binary, and share one finished quick demo.
+
+mod common;
+mod compare;
+#[cfg(all(feature = "engine", feature = "site", unix))]
+mod demo;
+#[cfg(all(feature = "engine", feature = "site", unix))]
+mod evidence;
+mod reference;

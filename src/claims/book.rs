@@ -192,6 +192,10 @@ fn entry(
     slug: &str,
     document: &Document,
 ) -> Result<Entry> {
+    // A file that cannot be read is no fault of the declaration: it stops the whole book.
+    if slugs.contains(slug) && super::data::columns(derivation.data).is_some() {
+        store.table(slug, derivation.data)?;
+    }
     let mut train_seeds = BTreeSet::new();
     let outcome = match derive(store, slugs, (scope, id), derivation, slug, &mut train_seeds) {
         Ok(derived) => Ok(derived),

@@ -117,6 +117,8 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         let problem = if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
             format!("{} query heads cannot share {} key heads", self.heads, self.kv_heads)
+        } else if self.layers > 10_000 {
+            format!("{} layers are more than any model has", self.layers)
         } else if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
             format!("head width {} must be even and positive", self.head_dim)
         } else if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) {
@@ -323,6 +325,7 @@ mod tests {
         assert!(refusal("attention_bias", true.into()).contains("attention_bias"));
         assert!(refusal("num_key_value_heads", 3.into()).contains("3 key heads"));
         assert!(refusal("head_dim", 7.into()).contains('7'));
+        assert!(refusal("num_hidden_layers", 4_000_000_000u32.into()).contains("layers"));
         assert!(
             refusal("quantization_config", serde_json::json!({"bits": 4})).contains("quantization_config")
         );

@@ -215,6 +215,30 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_make_no_batch_are_errors() {
+        let model = model("llama_tied");
+        assert_eq!(model.logits(&[], None).unwrap().dims(), [0, 256]);
+        assert!(model.logits(&[1, 256], None).unwrap_err().to_string().contains("token id 256"));
+        let rows = Rows { tokens: &[1, 2], positions: &[0], adapters: &[None, None] };
+        let mut attend = Causal::one(&model.config, 2);
+        assert!(
+            model.network.forward(&rows, &[], &mut attend).unwrap_err().to_string().contains("1 positions")
+        );
+        let rows = Rows { positions: &[0, 1], adapters: &[None, Some(0)], ..rows };
+        assert!(
+            model.network.forward(&rows, &[], &mut attend).unwrap_err().to_string().contains("adapter 0")
+        );
+        let x = model.network.embed(&[1, 2]).unwrap();
+        assert!(model.network.layer(4, &x, &[0, 1], &RowAdapters::base(), &mut attend).is_err());
+        assert!(model.network.layer(0, &x, &[0], &RowAdapters::base(), &mut attend).is_err());
+        let fixtures = testing::fixtures();
+        assert!(
+            model.render(&[serde_json::json!({})], true).unwrap_err().to_string().contains("chat template")
+        );
+        assert!(model.load_adapter(&fixtures.join("no-such-folder")).is_err());
+    }
+
+    #[test]
     fn smollm2_agrees_with_the_reference() {
         let Some(model) = smollm2() else { return };
         let golden = json("smollm2/smollm2_q4_1.json");

@@ -133,8 +133,8 @@ impl CustomOp2 for NormBackward {
             let (x, g) = (&x[i * width..][..width], &g[i * width..][..width]);
             let scale = self.0.inverse_root(x);
             let along = sum(width, |j| g[j] * w[j] * x[j]) * scale * scale * scale / width as f32;
-            for j in 0..width {
-                out[j] = g[j] * w[j] * scale - x[j] * along;
+            for (((out, x), g), w) in out.iter_mut().zip(x).zip(g).zip(w) {
+                *out = g * w * scale - x * along;
             }
         });
         Ok((CpuStorage::F32(out), lx.shape().clone()))

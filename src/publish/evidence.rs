@@ -3,7 +3,7 @@
 use super::Workspace;
 use crate::audit::{self, AuditReport, sql};
 use crate::claims::book::Entry;
-use crate::claims::derivation::{Accepts, DataSet, Derivation, Estimator, Reference, Weight};
+use crate::claims::derivation::{Accepts, DataSet, Derivation, Estimator, PARTS, Reference, Weight};
 use crate::claims::ledger::Claim;
 use crate::claims::number::{self, Style};
 use crate::claims::value::{Derived, Evaluated, Number};
@@ -168,7 +168,7 @@ pub(super) fn method() -> Vec<EstimatorInput> {
             title: e.title.into(),
             formula: e.formula.into(),
             source: e.source.into(),
-            parts: e.parts.iter().map(|p| p.to_string()).collect(),
+            parts: e.parts.iter().filter(|p| PARTS.contains(p)).map(|p| p.to_string()).collect(),
         })
         .collect()
 }

@@ -6,4 +6,6 @@ mod compare;
 mod demo;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod evidence;
+#[cfg(all(feature = "engine", feature = "site", unix))]
+mod invariance;
 mod reference;

@@ -266,13 +266,16 @@ macro_rules! vector_tiles {
             use std::arch::x86_64::{$fma, $load, $set, $store, $zero};
             const WIDTH: usize = LANES / $parts;
             let mut accumulators = [[$zero(); $parts]; ROWS];
-            let x: [&[f32]; ROWS] = std::array::from_fn(|row| &x[row * lines.len()..][..lines.len()]);
+            let inner = lines.len();
+            assert_eq!(x.len(), ROWS * inner, "a tile has its rows");
             for (k, line) in lines.iter().enumerate() {
                 for part in 0..$parts {
                     // SAFETY: a line is LANES floats, aligned to 64 bytes.
                     let weights = unsafe { $load(line.0.as_ptr().add(WIDTH * part)) };
-                    for (accumulators, x) in accumulators.iter_mut().zip(&x) {
-                        accumulators[part] = $fma($set(x[k]), weights, accumulators[part]);
+                    for (row, accumulators) in accumulators.iter_mut().enumerate() {
+                        // SAFETY: below ROWS * inner, the length of x; a checked access adds a branch to every row.
+                        let x = unsafe { *x.get_unchecked(row * inner + k) };
+                        accumulators[part] = $fma($set(x), weights, accumulators[part]);
                     }
                 }
             }

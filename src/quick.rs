@@ -42,11 +42,12 @@ pub fn make(workspace: &Path, context: &Context) -> Result<()> {
         max_length: 1024,
         warmup: 0.05,
         schedule: Schedule::Linear,
-        checkpoint_every: 0,
+        checkpoint_every: 25,
         ..Settings::default()
     };
     let mut begun = false;
-    let taught = sft(&model, &lessons, &settings, 1, None, &mut |step, total| {
+    let checkpoints = workspace.join("models").join("tiny.lessons");
+    let taught = sft(&model, &lessons, &settings, 1, Some(&checkpoints), &mut |step, total| {
         if !begun {
             context.observer.begin("make model", Some(total as u64), "steps");
             begun = true;
@@ -68,6 +69,7 @@ pub fn make(workspace: &Path, context: &Context) -> Result<()> {
     merge::merge(&saved, &taught.lora, &partial)?;
     fs_err::rename(&partial, &folder)?;
     fs_err::remove_dir_all(&written)?;
+    fs_err::remove_dir_all(&checkpoints)?;
     context.observer.end(&format!("taught on {} lessons", lessons.len()));
     Ok(())
 }

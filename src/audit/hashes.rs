@@ -242,7 +242,7 @@ pub fn json(path: &Path) -> Result<Value, String> {
 }
 
 /// JSON with keys in byte order at every depth.
-fn sorted(value: &Value) -> String {
+pub fn sorted(value: &Value) -> String {
     match value {
         Value::Object(map) => {
             let ordered: BTreeMap<&String, &Value> = map.iter().collect();
@@ -257,16 +257,17 @@ fn sorted(value: &Value) -> String {
     }
 }
 
-fn sha256(text: &str) -> String {
+/// SHA-256 of a text, in lower-case hex.
+pub fn sha256(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The first digits of a hash, as shown.
-fn head(hash: &str) -> &str {
+pub fn head(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }
 
 /// Whether a listed path stays inside its folder.
-fn inside(path: &str) -> bool {
+pub fn inside(path: &str) -> bool {
     !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }

@@ -16,6 +16,9 @@ const ONE_BY_ONE: usize = 4_096;
 /// …when the units take at most this many different values.
 const FEW_VALUES: usize = 256;
 
+/// Task means this close do not differ.
+const SAME: f64 = 1e-12;
+
 /// One number for one task.
 #[derive(Debug, Clone, PartialEq)]
 struct TaskNumber<'a> {
@@ -212,6 +215,25 @@ pub fn paired_delta(derivation: &Derivation, attempts: &[&Attempt], key_text: &s
     parts.insert("low", low);
     parts.insert("high", high);
     Ok(parts)
+}
+
+/// The change between two arms without interval or test.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    /// Mean over shared tasks of treatment minus base; `None` when no task is shared.
+    pub delta: Option<f64>,
+    /// Shared tasks.
+    pub tasks: usize,
+    /// Shared tasks whose means differ.
+    pub moved: usize,
+}
+
+/// The change from one arm's attempts to the other's.
+pub fn change(base: &[&Attempt], treatment: &[&Attempt], weight: Weight) -> Result<Change, String> {
+    let tasks = differences(base, treatment)?;
+    let delta = (!tasks.is_empty()).then(|| spread(&strata(&tasks, weight, Cluster::Task)).mean);
+    let moved = tasks.values().filter(|task| task.value.abs() > SAME).count();
+    Ok(Change { delta, tasks: tasks.len(), moved })
 }
 
 /// Whether an arm carries a training seed at all.

@@ -27,21 +27,24 @@ pub struct Experiment<'a> {
 }
 
 /// Gathers rows that break one rule in one file into a single finding.
-struct Gathered<'a> {
+pub struct Gathered<'a> {
     rule: &'static str,
     found: BTreeMap<&'a str, (usize, usize, String)>,
 }
 
 impl<'a> Gathered<'a> {
-    fn new(rule: &'static str) -> Self {
+    /// Nothing found yet.
+    pub fn new(rule: &'static str) -> Self {
         Gathered { rule, found: BTreeMap::new() }
     }
 
-    fn add(&mut self, file: &'a str, row: usize, detail: impl FnOnce() -> String) {
+    /// Adds a row; the first one of a file says what is wrong.
+    pub fn add(&mut self, file: &'a str, row: usize, detail: impl FnOnce() -> String) {
         self.found.entry(file).and_modify(|(_, count, _)| *count += 1).or_insert_with(|| (row, 1, detail()));
     }
 
-    fn into_findings(self) -> impl Iterator<Item = Finding> {
+    /// One finding a file.
+    pub fn into_findings(self) -> impl Iterator<Item = Finding> {
         let rule = self.rule;
         self.found.into_iter().map(move |(file, (row, count, detail))| {
             let more = if count > 1 {
@@ -136,7 +139,7 @@ fn rewards(sheet: &Sheet) -> Vec<Finding> {
 }
 
 /// Whether an episode row belongs to the evaluation, not to a calibration of the base arm.
-fn evaluates(sheet: &Sheet, row: &[Cell]) -> bool {
+pub fn evaluates(sheet: &Sheet, row: &[Cell]) -> bool {
     !matches!(sheet.text(row, "event"), "calibrate" | "null" | "harvest")
 }
 
@@ -254,7 +257,7 @@ fn planned_seeds<'a>(plan: &'a Value, purpose: &str) -> impl Iterator<Item = i64
 }
 
 /// The seed and purpose of every row that spends one, with its file and number.
-fn spending<'a>(episodes: &'a Sheet, harvest: &'a Sheet) -> Vec<(i64, &'a str, &'a str, usize)> {
+pub fn spending<'a>(episodes: &'a Sheet, harvest: &'a Sheet) -> Vec<(i64, &'a str, &'a str, usize)> {
     let mut spent = Vec::new();
     for (file, number, row) in episodes.rows() {
         let event = match episodes.text(row, "event") {

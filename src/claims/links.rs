@@ -76,6 +76,9 @@ pub fn scan(text: &str) -> Scan {
             b']' if free(i) && bytes.get(i + 1) == Some(&b':') && address_start(&live, i + 2).is_some() => {
                 scan.troubles.push((i..i + 2, "a derive address stands in a link definition".into()));
             }
+            b']' if free(i) && matches!(bytes.get(i + 1), Some(b'(' | b':')) && disguised(&live, i + 2) => {
+                scan.troubles.push((i..i + 2, DISGUISED.into()));
+            }
             b'<' if free(i) && address_start(&live, i).is_some() => {
                 scan.troubles.push((i..i + 1, "a derive address stands in angle brackets".into()));
             }
@@ -86,6 +89,18 @@ pub fn scan(text: &str) -> Scan {
     scan.troubles.sort_by_key(|(range, _)| range.start);
     scan.prose = prose.text();
     scan
+}
+
+const DISGUISED: &str =
+    "an address is written with entities or backslashes, which could hide `derive:`: write it plainly";
+
+/// Whether the first part of an address holds an entity or a backslash: a page would decode it
+/// into another scheme than the one that stands here.
+fn disguised(text: &str, from: usize) -> bool {
+    let rest = text.get(from..).unwrap_or_default().trim_start();
+    let rest = rest.strip_prefix('<').unwrap_or(rest);
+    let end = rest.find(|c: char| c.is_whitespace() || matches!(c, ')' | '>')).unwrap_or(rest.len());
+    rest[..end].split(['/', '?']).next().is_some_and(|head| head.contains(['&', '\\']))
 }
 
 /// Where the text after `derive:` begins, if that is what stands at `from` after blanks and `<`.
@@ -177,6 +192,20 @@ impl Blanked {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_in_disguise_is_a_trouble() {
+        for address in ["deri&#118;e:a.b", "derive&colon;a.b", r"derive\:a.b", "&#x64;erive:a.b"] {
+            for text in
+                [format!("Score [0.97]({address}) here."), format!("Score [0.97][x]\n\n[x]: {address}\n")]
+            {
+                assert!(!scan(&text).troubles.is_empty(), "{text}");
+            }
+        }
+        assert!(
+            scan("See [this](https://a.example/?x=1&y=2) and [that](sub/page.md?a&b).").troubles.is_empty()
+        );
+    }
     use proptest::prelude::*;
 
     fn check(text: &str, expected: &[(&str, &str)]) {

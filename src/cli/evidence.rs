@@ -6,10 +6,18 @@ use crate::error::{Error, Result};
 use crate::stages::{Experiment, draft, status as stage_status};
 use std::io::IsTerminal;
 
-/// Width of the terminal, or a readable default.
+/// Width of the terminal, else what `COLUMNS` says, else a readable default.
 fn width() -> usize {
-    let (_, columns) = console::Term::stdout().size();
-    if std::io::stdout().is_terminal() { (columns as usize).clamp(60, 140) } else { 100 }
+    let columns = match std::io::stdout().is_terminal() {
+        true => Some(console::Term::stdout().size().1 as usize),
+        false => std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()),
+    };
+    columns.unwrap_or(100).clamp(60, 140)
+}
+
+/// A count with its noun, in the plural unless it is one.
+fn counted(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 /// Colour only on a terminal, and never against `NO_COLOR`.
@@ -121,7 +129,7 @@ pub fn fill(args: &FillArgs) -> Result<u8> {
         print(&format!("{change}\n"))?;
     }
     let verb = if args.dry_run { "would be written" } else { "written" };
-    print(&format!("{} numbers {verb}\n", changes.len()))?;
+    print(&format!("{} {verb}\n", counted(changes.len(), "number")))?;
     Ok(0)
 }
 
@@ -152,11 +160,11 @@ pub fn claims(command: &ClaimsCommand) -> Result<u8> {
             print(&format!("{finding}\n"))?;
         }
         print(&format!(
-            "{} claims, {} experiments, {} bound numbers, {} findings\n",
-            texts.claims.len(),
-            texts.experiments.len(),
-            outcome.links,
-            outcome.findings.len()
+            "{}, {}, {}, {}\n",
+            counted(texts.claims.len(), "claim"),
+            counted(texts.experiments.len(), "experiment"),
+            counted(outcome.links, "bound number"),
+            counted(outcome.findings.len(), "finding")
         ))?;
     }
     Ok(u8::from(!outcome.findings.is_empty()))
@@ -225,6 +233,14 @@ pub fn site(command: &SiteCommand) -> Result<u8> {
         SiteCommand::Build { workspace, out } => {
             let root = &workspace.workspace;
             let out = out.clone().unwrap_or_else(|| root.join("public"));
+            for texts in ["data", "claims", "site"] {
+                let (inside, folder) = (std::path::absolute(&out)?, std::path::absolute(root.join(texts))?);
+                if inside.starts_with(&folder) {
+                    return Err(Error::invalid(format!("the site would be written inside `{texts}/`"))
+                        .at(out.display())
+                        .hint("leave `--out` out, or name a folder of its own"));
+                }
+            }
             let silent = crate::stages::Silent;
             let context =
                 crate::stages::Context { observer: &silent, stop: &super::STOP, accept_engine: false };
@@ -238,7 +254,7 @@ pub fn site(command: &SiteCommand) -> Result<u8> {
             for problem in &problems {
                 print(&format!("{problem}\n"))?;
             }
-            print(&format!("{} problems\n", problems.len()))?;
+            print(&format!("{}\n", counted(problems.len(), "problem")))?;
             Ok(u8::from(!problems.is_empty()))
         }
     }
@@ -250,8 +266,8 @@ pub enum GymCommand {
     /// Test the families themselves: oracle, random and constant policies, determinism, fresh seeds
     #[command(after_long_help = "Example:\n  rederive gym selftest --tasks 200")]
     Selftest {
-        /// Tasks a family and level
-        #[arg(long, default_value_t = 200)]
+        /// Tasks a family and level; the floors are meant for 200 or more
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(20..))]
         tasks: u32,
         /// Print the report as JSON
         #[arg(long)]
@@ -290,7 +306,7 @@ pub struct CalibrateArgs {
     examples: usize,
     /// 0 is greedy
     #[arg(long, default_value_t = 0.8)]
-    temperature: f32,
+    temperature: f64,
     /// Most tokens a turn
     #[arg(long, default_value_t = 32)]
     answer_tokens: usize,

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 /// An experiment of a workspace.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Example:
-  rederive new my-try && rederive harvest my-try && rederive train my-try && rederive merge my-try && rederive run my-try
+  rederive harvest my-try && rederive train my-try && rederive merge my-try && rederive run my-try
 
-Each stage resumes what an interruption left and does nothing when it is finished.")]
+The four stages of an experiment that `rederive new my-try` drafted, in their order. Each resumes what an interruption left and does nothing when it is finished.")]
 pub struct StageArgs {
     /// The experiment: a folder under data/
     experiment: String,

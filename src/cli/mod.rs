@@ -51,7 +51,7 @@ enum Command {
     Demo(lab::DemoArgs),
     /// Compare two arms in rows of your own (Parquet, CSV or JSON lines)
     Compare(crate::compare::Options),
-    /// Draft an experiment: plan, report, log and claim, ready to edit
+    /// Draft an experiment: plan, report and log, ready to edit
     New(evidence::NewArgs),
     /// Draw samples from the base model on training seeds and keep the verified ones
     #[cfg(feature = "engine")]
@@ -118,6 +118,10 @@ pub fn main() -> u8 {
     }
     match run(cli) {
         Ok(code) => code,
+        Err(e @ Error::Interrupted) => {
+            eprintln!("{e}");
+            e.exit_code()
+        }
         Err(e) => {
             eprintln!("error: {e}");
             e.exit_code()
@@ -150,7 +154,9 @@ fn run(cli: Cli) -> Result<u8> {
         #[cfg(feature = "engine")]
         Command::Models(command) => models::models(&command, &terminal),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "rederive", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "rederive", &mut script);
+            print(&String::from_utf8_lossy(&script))?;
             Ok(0)
         }
         Command::Reference => {
@@ -164,7 +170,11 @@ fn run(cli: Cli) -> Result<u8> {
 fn print(text: &str) -> Result<()> {
     use std::io::Write;
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::Io(e)),
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::invalid(format!("the result cannot be written: {e}"))
+                .at("standard output")
+                .hint("free some space, or write elsewhere"))
+        }
         _ => Ok(()),
     }
 }

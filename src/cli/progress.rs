@@ -2,13 +2,16 @@
 //! stream is not a terminal. Results go to standard output, progress to standard error.
 
 use crate::stages::Observer;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// Seconds between two lines where there is no terminal to draw a bar on.
 const LINE_EVERY: Duration = Duration::from_secs(15);
+
+/// A rate over less time than this says little.
+const SETTLE: Duration = Duration::from_millis(1500);
 
 /// Draws one piece of work after the other.
 pub struct Terminal {
@@ -40,10 +43,8 @@ impl Observer for Terminal {
         }
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = match total {
-                Some(total) => ProgressBar::new(total).with_style(style(
-                    "{prefix:<26} {bar:24} {pos}/{len} {unit}  {per_sec}  {eta} left  {msg}",
-                    unit,
-                )),
+                Some(total) => ProgressBar::new(total)
+                    .with_style(style("{prefix:<26} {bar:24} {pos}/{len} {unit}  {msg}", unit)),
                 None => ProgressBar::new_spinner()
                     .with_style(style("{prefix:<26} {spinner} {pos} {unit}  {elapsed}  {msg}", unit)),
             };
@@ -72,34 +73,31 @@ impl Observer for Terminal {
     fn advance(&self, done: u64, note: &str) {
         let mut current = self.current.borrow_mut();
         let Some(current) = current.as_mut() else { return };
-        if let Some(bar) = &current.bar {
-            // Work found finished on disk must not count as speed.
-            if current.first.is_none() && done > 0 {
-                bar.reset_eta();
+        // Work found finished on disk must not count as speed.
+        let (since, from) = *current.first.get_or_insert((Instant::now(), done));
+        let fresh = done.saturating_sub(from);
+        let rate = fresh as f64 / since.elapsed().as_secs_f64().max(1e-9);
+        let speed = match current.total {
+            Some(total) if fresh > 0 && since.elapsed() >= SETTLE => {
+                let left = Duration::from_secs_f64((total.saturating_sub(done) as f64 / rate).min(1e7));
+                format!("{rate:.1}/s, {} left", HumanDuration(Duration::from_secs(left.as_secs())))
             }
-            current.first.get_or_insert((Instant::now(), done));
+            _ if from > 0 && fresh == 0 => format!("{from} found finished"),
+            _ => String::new(),
+        };
+        let message =
+            [speed.as_str(), note].into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>().join(", ");
+        if let Some(bar) = &current.bar {
             bar.set_position(done);
-            bar.set_message(note.to_string());
+            bar.set_message(message);
             return;
         }
-        let (since, from) = *current.first.get_or_insert((Instant::now(), done));
         if current.printed.elapsed() < LINE_EVERY {
             return;
         }
         current.printed = Instant::now();
-        let rate = done.saturating_sub(from) as f64 / since.elapsed().as_secs_f64().max(1e-9);
-        match current.total {
-            Some(total) if rate > 0.0 => {
-                let left = Duration::from_secs_f64((total.saturating_sub(done) as f64 / rate).min(1e7));
-                eprintln!(
-                    "{}: {done}/{total} {}, {rate:.1}/s, {} left {note}",
-                    current.what,
-                    current.unit,
-                    indicatif::HumanDuration(left)
-                );
-            }
-            _ => eprintln!("{}: {done} {} {note}", current.what, current.unit),
-        }
+        let total = current.total.map(|t| format!("/{t}")).unwrap_or_default();
+        eprintln!("{}: {done}{total} {}, {message}", current.what, current.unit);
     }
 
     fn end(&self, summary: &str) {

@@ -50,7 +50,11 @@ impl Csv {
         for record in Records::new(&self.text).skip(1) {
             let (line, mut fields) = record.map_err(|e| e.at_line(&self.path))?;
             if fields.len() != self.names.len() {
-                let what = format!("the line has {} fields, the header {}", fields.len(), self.names.len());
+                let what = format!(
+                    "the line has {}, the header {}",
+                    super::wrap::counted(fields.len(), "field"),
+                    self.names.len()
+                );
                 return Err(Error::invalid(what)
                     .at(format!("{}: line {line}", self.path))
                     .hint("the file may be cut off, or a field with a comma in it needs quotes"));
@@ -186,7 +190,7 @@ mod tests {
     #[test]
     fn short_lines_and_broken_quotes_are_named() {
         let message = |text: &str| read(text, &["a"]).unwrap_err().to_string();
-        assert!(message("a,b\n1,2\n3").contains("x.csv: line 3: the line has 1 fields, the header 2"));
+        assert!(message("a,b\n1,2\n3").contains("x.csv: line 3: the line has 1 field, the header 2"));
         assert!(message("a,b\n1,2,3\n").contains("line 2"));
         assert!(message("a,b\n\"1,2\n").contains("never ends"));
         assert!(message("a,b\n\"1\"x,2\n").contains("closing quote"));

@@ -3,14 +3,18 @@
 //! every number comes from `stats`.
 
 mod arms;
+mod columns;
 mod csv;
 mod json_lines;
+mod notes;
 mod parquet;
 mod plot;
 mod render;
+mod repeats;
 mod result;
 mod rows;
 mod table;
+mod wrap;
 
 #[cfg(test)]
 mod tests;
@@ -164,7 +168,7 @@ fn compare(
     )?;
     let planned = Planned::new(observations);
     let mut warnings = rows.warnings.clone();
-    warnings.extend(about_rows(&paired, &planned));
+    warnings.extend(about_rows(&paired, &planned, count_distinct(observations.iter().map(|o| o.task))));
     let mut undefined = reasons(&estimate);
 
     let judged = observations.iter().any(|o| o.solved.is_some());
@@ -204,7 +208,7 @@ fn compare(
     if worst_case.is_none() {
         undefined.insert("worst_case", "nothing is missing".into());
     }
-    warnings.extend(estimate.warnings.iter().cloned());
+    warnings.extend(estimate.warnings.iter().map(|w| notes::plain(w, &estimate)));
     let arm = |which: Arm, name: &str, mean: f64, coverage: Coverage| ArmSummary {
         name: name.to_owned(),
         mean,
@@ -258,8 +262,8 @@ fn compare(
     })
 }
 
-/// What is missing, and how far the crossing of tasks and seeds is complete.
-fn about_rows(paired: &Paired<'_>, planned: &Planned<'_, '_>) -> Vec<Warning> {
+/// What is missing from `tasks` tasks in all, and how far the crossing of tasks and seeds is complete.
+fn about_rows(paired: &Paired<'_>, planned: &Planned<'_, '_>, tasks: usize) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if planned.base.missing() + planned.treatment.missing() > 0 {
         let of = |c: Coverage| {
@@ -270,11 +274,18 @@ fn about_rows(paired: &Paired<'_>, planned: &Planned<'_, '_>) -> Vec<Warning> {
                 c.planned
             )
         };
-        let text = format!(
+        let mut text = format!(
             "episodes are missing: in the base arm {}, in the treatment arm {}; see the worst case",
             of(planned.base),
             of(planned.treatment)
         );
+        // The two have other denominators, so one need not lie within the other's reach.
+        if tasks != paired.tasks.len() {
+            text.push_str(&format!(
+                ", which fills them in and so is a mean over all {tasks} tasks, the difference over the {} that both arms have",
+                paired.tasks.len()
+            ));
+        }
         warnings.push(Warning::new("missing_rows", text));
     }
     if paired.unpaired_tasks > 0 {
@@ -295,7 +306,7 @@ fn reasons(estimate: &Estimate) -> BTreeMap<&'static str, String> {
     let mut undefined = BTreeMap::new();
     let mut note = |key, reason: Option<&Undefined>| {
         if let Some(reason) = reason {
-            undefined.insert(key, reason.to_string());
+            undefined.insert(key, notes::reason(reason, estimate));
         }
     };
     note("se", estimate.se.as_ref().err());

@@ -1,12 +1,13 @@
-//! Parquet through polars, guarded: a damaged or unusual file is an error with its name, never
-//! a panic. Only the columns that are wanted are decoded, so that others may hold any type.
+//! Parquet through polars, behind the guard of `episode`: a file that carries our seal must still have
+//! the bytes that were sealed, and a file that makes the reader fail or panic is an error with its
+//! name. Only the columns that are wanted are decoded, so that others may hold any type.
 
 use super::table::{Field, Table};
+use crate::episode::parquet::{check, first_line, quietly};
 use crate::error::{Error, Result};
 use polars::prelude::*;
 use std::collections::HashMap;
 use std::io::Cursor;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A Parquet file with its schema read.
 pub struct Parquet {
@@ -18,14 +19,10 @@ pub struct Parquet {
 }
 
 impl Parquet {
-    /// Reads the schema.
+    /// Checks the seal, where there is one, and the footer, and reads the schema.
     pub fn open(path: String, bytes: Vec<u8>) -> Result<Parquet> {
-        if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
-            return Err(Error::invalid("the file does not begin and end as Parquet does")
-                .at(path)
-                .hint("it may be cut off: copy or write it again"));
-        }
-        let schema = guarded(&path, || ParquetReader::new(Cursor::new(&bytes)).schema())?;
+        check(&bytes).map_err(|why| unreadable(&path, &why))?;
+        let schema = guarded(&path, || ParquetReader::new(Cursor::new(&bytes)).schema().map_err(shorter))?;
         let names = schema.iter_names().map(|n| n.to_string()).collect();
         Ok(Parquet { path, names, bytes })
     }
@@ -34,8 +31,24 @@ impl Parquet {
     pub fn read(&self, wanted: &[&str]) -> Result<Table> {
         let names: Vec<String> = wanted.iter().map(|n| (*n).to_owned()).collect();
         let frame = guarded(&self.path, || {
-            let reader = ParquetReader::new(Cursor::new(&self.bytes));
-            reader.read_parallel(ParallelStrategy::None).with_columns(Some(names)).finish()
+            let mut reader =
+                ParquetReader::new(Cursor::new(&self.bytes)).read_parallel(ParallelStrategy::None);
+            // A damaged count would make the reader reserve memory for rows that are not there.
+            let metadata = reader.get_metadata().map_err(shorter)?;
+            let groups = &metadata.row_groups;
+            let rows = groups.iter().map(|g| g.num_rows()).fold(0, usize::saturating_add);
+            let agree = groups.iter().all(|g| {
+                g.parquet_columns().iter().all(|c| match c.descriptor().path_in_schema.as_slice() {
+                    [name] if wanted.contains(&name.as_str()) => {
+                        usize::try_from(c.num_values()) == Ok(g.num_rows())
+                    }
+                    _ => true,
+                })
+            });
+            if rows != metadata.num_rows || !agree {
+                return Err(format!("its footer contradicts itself ({} rows claimed)", metadata.num_rows));
+            }
+            reader.with_columns(Some(names)).finish().map_err(shorter)
         })?;
         let mut columns = HashMap::new();
         for name in wanted {
@@ -75,18 +88,18 @@ fn fields(column: &Column) -> std::result::Result<Vec<Field>, String> {
 }
 
 /// Runs `f`; an error or a panic of the reader becomes an error that names the file.
-fn guarded<T>(path: &str, f: impl FnOnce() -> PolarsResult<T>) -> Result<T> {
-    match catch_unwind(AssertUnwindSafe(f)) {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(e)) => Err(unreadable(path, e.to_string().lines().next().unwrap_or_default())),
-        Err(_) => Err(unreadable(path, "the reader gave up")),
-    }
+fn guarded<T>(path: &str, f: impl FnOnce() -> std::result::Result<T, String>) -> Result<T> {
+    quietly(f).map_err(|why| unreadable(path, &why))
+}
+
+fn shorter(e: PolarsError) -> String {
+    first_line(&e.to_string())
 }
 
 fn unreadable(path: &str, why: &str) -> Error {
     Error::invalid(format!("this Parquet file cannot be read: {why}"))
         .at(path)
-        .hint("it may be damaged, or use a column type that is not supported: text, 64-bit numbers and booleans are")
+        .hint("it may be damaged, cut off or changed: restore it; column types that are read are text, 64-bit numbers and booleans")
 }
 
 #[cfg(test)]
@@ -128,5 +141,40 @@ mod tests {
                 Parquet::open("r.parquet".into(), bytes[..length].to_vec()).err().unwrap().to_string();
             assert!(message.contains("r.parquet"), "{message}");
         }
+    }
+
+    #[test]
+    fn a_sealed_file_is_read_as_written_or_not_at_all() {
+        let mut frame = df!("task" => ["a", "b"], "reward" => [0.5f64, 1.0]).unwrap();
+        let bytes = crate::episode::parquet::encode(&mut frame).unwrap();
+        let read =
+            |bytes: &[u8]| Parquet::open("own.parquet".into(), bytes.to_vec())?.read(&["task", "reward"]);
+        assert_eq!(read(&bytes).unwrap().columns["reward"], [Field::Real(0.5), Field::Real(1.0)]);
+        // The pages come first: a change there leaves the footer and its seal in place.
+        for at in 4..60 {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            let message = read(&changed).unwrap_err().to_string();
+            assert!(message.contains("own.parquet") && message.contains("seal"), "{at}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_footer_that_claims_more_than_the_file_is_an_error() {
+        // A list of 2^31 - 1 structures, and a text of 2^21 bytes, in a footer of a few.
+        for footer in
+            [&[0x49u8, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0, 0][..], &[0x18, 0x80, 0x80, 0x80, 1, 0]]
+        {
+            let size = (footer.len() as u32).to_le_bytes();
+            let bytes = [b"PAR1", footer, &size, b"PAR1"].concat();
+            let message = Parquet::open("r.parquet".into(), bytes).err().unwrap().to_string();
+            assert!(message.contains("r.parquet") && message.contains("damaged"), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_reader_is_an_error_with_the_name() {
+        let message = guarded::<()>("r.parquet", || panic!("not printed")).unwrap_err().to_string();
+        assert!(message.contains("r.parquet") && message.contains("gave up"), "{message}");
     }
 }

@@ -1,9 +1,11 @@
 //! From tables to checked episodes of two arms: which column plays which role, defaults that
 //! are said aloud, and errors that name file, row and field.
 
-use super::table::{Field, Source, Table};
-use super::{Cluster, Options, arms};
-use crate::error::{Error, Result, nearest};
+use super::columns::{self, Roles};
+use super::table::{self, Field, Source, Table};
+use super::{Cluster, Options, arms, repeats};
+use crate::error::{Error, Result};
+use crate::hash::sha256_hex;
 use crate::stats::{Arm, Observation, Warning};
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +29,7 @@ pub struct Episode {
     /// Whether it was solved; `None` is missing.
     pub solved: Option<bool>,
     /// Which table, and which row of it (from 0).
-    origin: (usize, usize),
+    pub origin: (usize, usize),
 }
 
 impl Episode {
@@ -83,92 +85,17 @@ pub fn shown(text: &str) -> String {
     }
 }
 
-/// Our column names, each with the names it goes by in files.
-const ROLES: [(&str, &[&str]); 8] = [
-    ("task", &["task", "task_id"]),
-    ("reward", &["reward"]),
-    ("solved", &["solved"]),
-    ("arm", &["arm"]),
-    ("seed", &["seed"]),
-    ("rollout", &["rollout"]),
-    ("family", &["family"]),
-    ("train_seed", &["train_seed"]),
-];
-
-/// Our column → the file's, as asked for by `--map` and `--training-seed`.
-fn mapping(options: &Options) -> Result<BTreeMap<&'static str, String>> {
-    let mut mapped = BTreeMap::new();
-    for entry in options.map.iter().filter(|e| !e.trim().is_empty()) {
-        let (ours, theirs) = entry.split_once('=').ok_or_else(|| {
-            Error::invalid(format!("`{entry}` is no mapping"))
-                .at("--map")
-                .hint("write OURS=YOURS, such as reward=score")
-        })?;
-        let (ours, theirs) = (ours.trim(), theirs.trim());
-        let ours = if ours == "task_id" { "task" } else { ours };
-        let names = ROLES.iter().map(|r| r.0);
-        let role = names.clone().find(|r| *r == ours).ok_or_else(|| {
-            let hint = match nearest(ours, names.clone()) {
-                Some(near) => format!("did you mean {near}={theirs}?"),
-                None => format!("our columns are {}", names.collect::<Vec<_>>().join(", ")),
-            };
-            Error::invalid(format!("`{ours}` is none of our columns")).at("--map").hint(hint)
-        })?;
-        if theirs.is_empty() || mapped.insert(role, theirs.to_owned()).is_some() {
-            return Err(Error::invalid(format!("`{role}` is mapped to nothing, or twice")).at("--map"));
-        }
-    }
-    if let Some(column) = &options.training_seed
-        && mapped.insert("train_seed", column.clone()).is_some_and(|other| other != *column)
-    {
-        return Err(Error::invalid("the training seed is named twice")
-            .at("--training-seed")
-            .hint("leave it out of --map"));
-    }
-    Ok(mapped)
-}
-
-/// Our column → the file's, for one file. `task` and `reward` are always there.
-fn roles(source: &Source, mapped: &BTreeMap<&'static str, String>) -> Result<BTreeMap<&'static str, String>> {
-    let has = |name: &str| source.names().iter().any(|n| n == name);
-    let mut roles = BTreeMap::new();
-    for (role, usual) in ROLES {
-        let column = match mapped.get(role) {
-            Some(column) if has(column) => Some(column.clone()),
-            Some(column) => return Err(no_column(source, column, None)),
-            None => usual.iter().find(|n| has(n)).map(|n| (*n).to_owned()),
-        };
-        match column {
-            Some(column) => drop(roles.insert(role, column)),
-            None if role == "task" || role == "reward" => return Err(no_column(source, role, Some(role))),
-            None => {}
-        }
-    }
-    Ok(roles)
-}
-
-fn no_column(source: &Source, column: &str, role: Option<&str>) -> Error {
-    let near = nearest(column, source.names().iter().map(String::as_str));
-    let listed = || source.names().iter().take(20).map(|n| shown(n)).collect::<Vec<_>>().join(", ");
-    let hint = match (near, role) {
-        (Some(near), Some(role)) => format!("if `{0}` is meant: --map {role}={0}", shown(near)),
-        (Some(near), None) => format!("did you mean `{}`?", shown(near)),
-        (None, Some(role)) => {
-            format!("name the column that holds it: --map {role}=COLUMN; the file has {}", listed())
-        }
-        (None, None) => format!("the file has {}", listed()),
-    };
-    Error::invalid(format!("there is no column `{column}`")).at(source.path()).hint(hint)
-}
-
 /// Reads and checks the rows of both arms.
 pub fn load(options: &Options) -> Result<Rows> {
-    let mapped = mapping(options)?;
+    let mapped = columns::mapping(options)?;
     let mut tables = Vec::new();
     let mut named = Vec::new();
+    let mut digests = Vec::new();
     for path in &options.rows {
-        let source = Source::open(path)?;
-        let roles = roles(&source, &mapped)?;
+        let bytes = table::bytes(path)?;
+        digests.push(sha256_hex(&bytes));
+        let source = Source::open(path, bytes)?;
+        let roles = columns::roles(&source, &mapped, options.rows.len())?;
         let mut wanted: Vec<&str> = roles.values().map(String::as_str).collect();
         wanted.sort_unstable();
         wanted.dedup();
@@ -181,6 +108,7 @@ pub fn load(options: &Options) -> Result<Rows> {
         named.push(roles);
         tables.push(table);
     }
+    repeats::once(options, &digests, named.iter().any(|roles| roles.contains_key("arm")))?;
     let mut warnings = Vec::new();
     let (names, sides) = sides(options, &tables, &named, &mut warnings)?;
     let mut episodes = Vec::new();
@@ -193,10 +121,10 @@ pub fn load(options: &Options) -> Result<Rows> {
     }
     // From here on a table only says where a row stands.
     tables.iter_mut().for_each(|t| t.columns = HashMap::new());
-    number_rollouts(&mut episodes, &named);
+    repeats::number_rollouts(&mut episodes, &named);
     for (role, text) in [
-        ("seed", "no `seed` column: all rows count as one seed"),
-        ("rollout", "no `rollout` column: repeated rows of a task count as its attempts, in file order"),
+        ("seed", "no `seed` column: one seed throughout"),
+        ("rollout", "no `rollout` column: repeated rows are attempts, in file order"),
     ] {
         if named.iter().any(|roles| !roles.contains_key(role)) {
             warnings
@@ -204,7 +132,8 @@ pub fn load(options: &Options) -> Result<Rows> {
         }
     }
     let rows = Rows { episodes, base: names.base, treatment: names.treatment, warnings, tables };
-    unique(&rows)?;
+    repeats::unnumbered_in_one_file(&rows, &named)?;
+    repeats::unique(&rows)?;
     trained_throughout(&rows)?;
     Ok(rows)
 }
@@ -213,7 +142,7 @@ pub fn load(options: &Options) -> Result<Rows> {
 fn sides(
     options: &Options,
     tables: &[Table],
-    named: &[BTreeMap<&'static str, String>],
+    named: &[Roles],
     warnings: &mut Vec<Warning>,
 ) -> Result<(arms::Names, Vec<Vec<Option<Arm>>>)> {
     let with = named.iter().filter(|roles| roles.contains_key("arm")).count();
@@ -251,7 +180,7 @@ fn sides(
 }
 
 /// The field of a role in row `i`; missing where the file has no such column.
-fn field<'t>(table: &'t Table, roles: &BTreeMap<&'static str, String>, role: &str, i: usize) -> &'t Field {
+fn field<'t>(table: &'t Table, roles: &Roles, role: &str, i: usize) -> &'t Field {
     let column = roles.get(role).and_then(|name| table.columns.get(name));
     column.and_then(|fields| fields.get(i)).unwrap_or(&Field::Null)
 }
@@ -259,7 +188,7 @@ fn field<'t>(table: &'t Table, roles: &BTreeMap<&'static str, String>, role: &st
 /// A field through a coercion; the error names file, row and column.
 fn take<T>(
     table: &Table,
-    roles: &BTreeMap<&'static str, String>,
+    roles: &Roles,
     role: &str,
     i: usize,
     coerce: impl Fn(&Field) -> std::result::Result<T, String>,
@@ -279,7 +208,7 @@ fn take<T>(
 /// A field that may be missing.
 fn maybe<T>(
     table: &Table,
-    roles: &BTreeMap<&'static str, String>,
+    roles: &Roles,
     role: &str,
     i: usize,
     coerce: impl Fn(&Field) -> std::result::Result<T, String>,
@@ -291,12 +220,7 @@ fn maybe<T>(
     }
 }
 
-fn episode(
-    table: &Table,
-    roles: &BTreeMap<&'static str, String>,
-    origin: (usize, usize),
-    arm: Arm,
-) -> Result<Episode> {
+fn episode(table: &Table, roles: &Roles, origin: (usize, usize), arm: Arm) -> Result<Episode> {
     let i = origin.1;
     let integer = |role: &str| {
         if roles.contains_key(role) { take(table, roles, role, i, Field::integer) } else { Ok(0) }
@@ -317,52 +241,6 @@ fn episode(
         task,
         origin,
     })
-}
-
-/// (arm, task, seed, train_seed): what repeated attempts share.
-type CellKey<'a> = (Arm, &'a str, i64, Option<i64>);
-
-fn cell(e: &Episode) -> CellKey<'_> {
-    (e.arm, &e.task, e.seed, e.train_seed)
-}
-
-/// Gives the rows of files without a `rollout` column their index within their cell.
-fn number_rollouts(episodes: &mut [Episode], named: &[BTreeMap<&'static str, String>]) {
-    let unnumbered = |e: &Episode| named.get(e.origin.0).is_some_and(|roles| !roles.contains_key("rollout"));
-    let mut next: HashMap<CellKey<'_>, i64> = HashMap::new();
-    let mut indices = Vec::with_capacity(episodes.len());
-    for e in episodes.iter() {
-        indices.push(unnumbered(e).then(|| {
-            let count = next.entry(cell(e)).or_insert(0);
-            *count += 1;
-            *count - 1
-        }));
-    }
-    for (e, index) in episodes.iter_mut().zip(indices) {
-        e.rollout = index.unwrap_or(e.rollout);
-    }
-}
-
-/// Each (arm, task, seed, train_seed, rollout) is there once.
-fn unique(rows: &Rows) -> Result<()> {
-    let mut seen: HashMap<(CellKey<'_>, i64), &Episode> = HashMap::with_capacity(rows.episodes.len());
-    for e in &rows.episodes {
-        if let Some(first) = seen.insert((cell(e), e.rollout), e) {
-            let arm = if e.arm == Arm::Base { &rows.base } else { &rows.treatment };
-            let training = e.train_seed.map_or_else(String::new, |s| format!(", training seed {s}"));
-            return Err(Error::invalid(format!(
-                "arm `{}`, task `{}`, seed {}{training}, rollout {} was there before, at {}",
-                shown(arm),
-                shown(&e.task),
-                e.seed,
-                e.rollout,
-                rows.place(first)
-            ))
-            .at(rows.place(e))
-            .hint("remove the repeated row, or name the column that tells attempts apart: --map rollout=COLUMN (or --training-seed COLUMN)"));
-        }
-    }
-    Ok(())
 }
 
 /// An arm has a training seed in all its rows, or in none.

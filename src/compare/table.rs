@@ -2,7 +2,7 @@
 //! a field to what a column must hold. Only the columns asked for are kept.
 
 use super::{csv, json_lines, parquet};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -46,6 +46,37 @@ impl Table {
     }
 }
 
+/// The bytes of a file of rows; what is a folder, or not there, is refused with a way out.
+pub fn bytes(path: &Path) -> Result<Vec<u8>> {
+    let shown = path.display();
+    if path.is_dir() {
+        return Err(Error::invalid("this is a folder, not a file of rows")
+            .at(shown)
+            .hint(format!("name the files in it, such as {}", path.join("*.parquet").display())));
+    }
+    match fs_err::read(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::invalid("there is no such file").at(shown).hint(neighbour(path)))
+        }
+        read => Ok(read?),
+    }
+}
+
+/// A way out for a path that leads nowhere: a file of nearly that name, if there is one.
+fn neighbour(path: &Path) -> String {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(entries) = fs_err::read_dir(folder) else {
+        return format!("there is no folder `{}` either: check the path", folder.display());
+    };
+    let mut names: Vec<String> = entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    let wanted = path.file_name().unwrap_or_default().to_string_lossy();
+    match nearest(&wanted, names.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{}`?", path.with_file_name(near).display()),
+        None => "check the name and the folder: a relative path starts where the command runs".into(),
+    }
+}
+
 /// A file whose column names are known and whose rows can be read.
 pub enum Source {
     /// Comma-separated text with a header line.
@@ -57,15 +88,9 @@ pub enum Source {
 }
 
 impl Source {
-    /// Opens a file; the format follows from its first bytes, and then from its name.
-    pub fn open(path: &Path) -> Result<Source> {
+    /// Opens a file of these bytes; the format follows from the first of them, and then from its name.
+    pub fn open(path: &Path, bytes: Vec<u8>) -> Result<Source> {
         let shown = path.display().to_string();
-        if path.is_dir() {
-            return Err(Error::invalid("this is a folder, not a file of rows")
-                .at(&shown)
-                .hint(format!("name the files in it, such as {}", path.join("*.parquet").display())));
-        }
-        let bytes = fs_err::read(path)?;
         let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
         if bytes.starts_with(b"PAR1") || extension == "parquet" {
             return Ok(Source::Parquet(parquet::Parquet::open(shown, bytes)?));

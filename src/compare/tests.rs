@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod schema;
+mod text;
 
 use super::*;
 use crate::stats::fixtures::{DATA_SETS, csv, golden, near, normative, numbers};
@@ -278,28 +279,4 @@ fn without_solved_the_rest_stands() {
     )
     .unwrap();
     assert_eq!(c.mcnemar.unwrap().treatment_only, 1);
-}
-
-#[test]
-fn the_text_answers_first_and_colour_is_an_extra() {
-    let c = reference("binary_basic", "0");
-    let plain = c.render(80, false);
-    assert!(plain.starts_with("`treatment` scores higher than `base`: +0.083 over 40 tasks"));
-    assert!(!plain.contains('\u{1b}') && plain.contains("sign-flip p") && plain.contains("pass@k"));
-    let coloured = c.render(80, true);
-    assert!(coloured.contains('\u{1b}'));
-    assert!(reference("partial_credit", "0").render(80, false).starts_with("These rows do not tell"));
-    assert!(reference("degenerate_all_equal", "0").render(80, false).contains("without an interval"));
-    for width in [0, 40, 200] {
-        for name in DATA_SETS {
-            assert!(reference(name, "0").render(width, false).lines().count() > 8);
-        }
-    }
-}
-
-#[test]
-fn names_from_files_cannot_steer_the_terminal() {
-    let text = "arm,task,reward\n\u{1b}[31mx,a,0\nbase,a,1\n";
-    let c = compare_files(&[("r.csv", text)], defaults()).unwrap();
-    assert!(!c.render(80, false).contains('\u{1b}'));
 }

@@ -9,7 +9,7 @@ pub mod durable;
 mod footer;
 pub mod hashes;
 mod live;
-mod parquet;
+pub(crate) mod parquet;
 pub mod preview;
 pub mod row;
 pub mod run;

@@ -18,7 +18,7 @@ const UNSEALED: &str = crate::episode::chain::START;
 const BEFORE_VALUE: [u8; 2] = [0x18, 64];
 
 /// The frame as Parquet (zstd pages), sealed: the same bytes for the same frame.
-pub fn encode(frame: &mut DataFrame) -> Result<Vec<u8>, String> {
+pub(crate) fn encode(frame: &mut DataFrame) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     ParquetWriter::new(&mut bytes)
         .with_compression(ParquetCompression::Zstd(None))
@@ -33,18 +33,8 @@ pub fn encode(frame: &mut DataFrame) -> Result<Vec<u8>, String> {
 
 /// The first `limit` rows of a Parquet file and the number of rows in all of it; the error says in one
 /// line why the bytes cannot be read.
-pub fn decode(bytes: &[u8], limit: Option<usize>) -> Result<(DataFrame, usize), String> {
-    if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
-        return Err("it does not start and end as a Parquet file does (cut off, or of another kind)".into());
-    }
-    if let Some(place) = seal_place(bytes) {
-        let mut unsealed = bytes.to_vec();
-        unsealed[place.clone()].copy_from_slice(UNSEALED.as_bytes());
-        if sha256_hex(&unsealed).as_bytes() != &bytes[place] {
-            return Err("its bytes are not those that were written (the seal in its footer says so)".into());
-        }
-    }
-    super::footer::check(bytes)?;
+pub(crate) fn decode(bytes: &[u8], limit: Option<usize>) -> Result<(DataFrame, usize), String> {
+    check(bytes)?;
     quietly(|| {
         // One thread only: the panic hook is silenced for this thread alone.
         let mut reader = ParquetReader::new(Cursor::new(bytes)).read_parallel(ParallelStrategy::None);
@@ -66,6 +56,22 @@ pub fn decode(bytes: &[u8], limit: Option<usize>) -> Result<(DataFrame, usize), 
     })
 }
 
+/// What can be known before a reader sees the bytes: they begin and end as Parquet, carry the seal's own hash
+/// where there is a seal, and have a footer that fits the file. The error says in one line what does not hold.
+pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
+    if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
+        return Err("it does not start and end as a Parquet file does (cut off, or of another kind)".into());
+    }
+    if let Some(place) = seal_place(bytes) {
+        let mut unsealed = bytes.to_vec();
+        unsealed[place.clone()].copy_from_slice(UNSEALED.as_bytes());
+        if sha256_hex(&unsealed).as_bytes() != &bytes[place] {
+            return Err("its bytes are not those that were written (the seal in its footer says so)".into());
+        }
+    }
+    super::footer::check(bytes)
+}
+
 /// Where the seal's 64 digits are; `None` in a file that has none.
 fn seal_place(bytes: &[u8]) -> Option<Range<usize>> {
     let key = [SEAL.as_bytes(), &BEFORE_VALUE].concat();
@@ -77,8 +83,8 @@ thread_local! {
     static QUIET: Flag<bool> = const { Flag::new(false) };
 }
 
-/// Runs `f`; a panic becomes an error and prints nothing.
-fn quietly<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+/// Runs `f`, which keeps to one thread; a panic becomes an error and prints nothing.
+pub(crate) fn quietly<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let previous = std::panic::take_hook();
@@ -94,7 +100,7 @@ fn quietly<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     result.unwrap_or_else(|_| Err("its contents are damaged (the Parquet reader gave up)".into()))
 }
 
-fn first_line(text: &str) -> String {
+pub(crate) fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().chars().take(200).collect()
 }
 

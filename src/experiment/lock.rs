@@ -129,7 +129,8 @@ pub fn read(experiment: &Path, stage: Stage) -> Result<Option<Lock>> {
     Ok(Some(lock))
 }
 
-fn changed_paths(old: &serde_json::Value, new: &serde_json::Value) -> Vec<String> {
+/// Every key that differs between two sections, with both values.
+pub(crate) fn changed_paths(old: &serde_json::Value, new: &serde_json::Value) -> Vec<String> {
     fn walk(path: &str, old: &serde_json::Value, new: &serde_json::Value, out: &mut Vec<String>) {
         match (old, new) {
             (serde_json::Value::Object(a), serde_json::Value::Object(b)) => {

@@ -70,9 +70,9 @@ pub struct Harness {
     /// Most tokens a turn.
     pub answer_tokens: usize,
     /// 0 is greedy.
-    pub temperature: f32,
+    pub temperature: f64,
     /// Nucleus sampling; 1 keeps everything.
-    pub top_p: f32,
+    pub top_p: f64,
     /// Generation slots: the number of sequences that run side by side.
     pub slots: usize,
     /// Attempts at each task (`samples` of the harvest).
@@ -370,12 +370,19 @@ pub fn toml_error(e: &toml::de::Error, text: &str, path: &Path) -> Error {
             let known: Vec<&str> = quoted.collect();
             match nearest(unknown, known.iter().copied()) {
                 Some(near) => format!("did you mean `{near}`?"),
+                None if message.starts_with("unknown variant") => {
+                    format!("write one of: {}", known.join(", "))
+                }
                 None => "remove it, or see docs/FORMATS.md for the keys there are".to_string(),
             }
         }
         _ => "see docs/FORMATS.md".to_string(),
     };
-    let what = message.split(", expected").next().unwrap_or(&message).to_string();
+    let mut what = message.split(", expected").next().unwrap_or(&message).to_string();
+    if let (true, Some(line)) = (message.starts_with("invalid"), line) {
+        let written = text.lines().nth(line - 1).unwrap_or_default().trim();
+        what = format!("{message}: `{written}`");
+    }
     Error::invalid(what).at(place).hint(hint)
 }
 

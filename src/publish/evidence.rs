@@ -90,7 +90,10 @@ pub(super) fn numbers(workspace: &Workspace) -> Result<BTreeMap<String, NumberIn
                     text: number::print(value, &style(&entry.derivation, part)),
                     interval: (part == "value").then(|| interval(&entry.derivation, evaluated)).flatten(),
                     n: count(&entry.derivation, evaluated),
-                    method: evaluated.method.clone(),
+                    method: evaluated.method.as_ref().map(|method| match evaluated.level {
+                        Some(level) => format!("{method}, at {:.0}%", level * 100.0),
+                        None => method.clone(),
+                    }),
                     warnings: evaluated.warnings.clone(),
                     verdict,
                     reason,

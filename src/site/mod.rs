@@ -11,6 +11,8 @@ mod number;
 mod output;
 mod pages;
 mod prose;
+#[cfg(test)]
+mod reading_tests;
 mod templates;
 #[cfg(test)]
 mod tests;

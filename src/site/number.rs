@@ -3,17 +3,41 @@
 
 use super::glyphs;
 use super::input::{NumberInput, Verdict};
-use super::text::escape;
+use super::text::{agreeing, coded, escape, sentence};
+use crate::claims::number::UNDEFINED;
+use crate::claims::value::Number;
 
 /// Address of a derivation's page from the site's root.
 pub fn derivation_address(scope: &str, id: &str) -> String {
     format!("derivations/{scope}/{id}/index.html")
 }
 
+/// Why a number is pending, when it is: its rows are still to come.
+pub fn pending(number: &Number) -> Option<&str> {
+    match number {
+        Number::Undefined(why) if why.starts_with("pending") => Some(why),
+        _ => None,
+    }
+}
+
+/// What a number's interval is called: `95% interval` when its method tells the level.
+pub fn interval_name(number: &NumberInput) -> String {
+    let level = number.method.iter().flat_map(|m| m.split_whitespace()).find_map(|word| {
+        let digits = word.trim_matches(['(', ')', ',', ':', ';', '.']).strip_suffix('%')?;
+        digits.parse::<f64>().is_ok_and(|level| level > 50.0 && level < 100.0).then_some(digits)
+    });
+    level.map_or("interval".to_string(), |level| format!("{level}% interval"))
+}
+
 /// The button and its note; `id` is unique on the page, `root` leads to the site's root. An empty
 /// `printed` takes the number's own text.
 pub fn button(number: &NumberInput, printed: &str, id: &str, root: &str) -> String {
-    let printed = if printed.trim().is_empty() { number.text.as_str() } else { printed };
+    let waiting = pending(&number.value).is_some();
+    let printed = match printed.trim() {
+        "" | UNDEFINED if waiting => "pending",
+        "" => number.text.as_str(),
+        _ => printed,
+    };
     let class = match number.verdict {
         Verdict::Match => String::new(),
         other => format!(" {}", glyphs::class(other)),
@@ -23,6 +47,7 @@ pub fn button(number: &NumberInput, printed: &str, id: &str, root: &str) -> Stri
         other => glyphs::square(other),
     };
     let spoken = match number.verdict {
+        _ if waiting => "no rows yet",
         Verdict::Match => "recomputed, matches",
         Verdict::Mismatch => "recomputed, differs",
         Verdict::Unverifiable => "cannot be recomputed",
@@ -47,10 +72,10 @@ fn note(number: &NumberInput, printed: &str, id: &str, root: &str) -> String {
         ));
     };
     if let Some(interval) = &number.interval {
-        row("interval", interval);
+        row(&interval_name(number), interval);
     }
     if let Some(n) = &number.n {
-        row("n", n);
+        row("n", &agreeing(n));
     }
     if let Some(label) = &number.row {
         row("row", label);
@@ -59,23 +84,33 @@ fn note(number: &NumberInput, printed: &str, id: &str, root: &str) -> String {
         row("part", &number.part);
     }
     let mut words = String::new();
-    let undefined = match &number.value {
-        crate::claims::value::Number::Undefined(why) => Some(format!("Undefined: {why}.")),
-        crate::claims::value::Number::Defined(_) => None,
+    let why = match (&number.value, pending(&number.value)) {
+        (_, Some(why)) => Some(sentence(why)),
+        (Number::Undefined(why), _) => Some(format!("Undefined: {why}")),
+        (Number::Defined(_), _) => None,
     };
-    let sentences = undefined
+    // The audit gives the reason of an undefined value as its own reason too.
+    let reason = number
+        .reason
+        .clone()
+        .filter(|reason| !matches!(&number.value, Number::Undefined(why) if why == reason));
+    let sentences = why
         .into_iter()
         .chain(number.method.clone())
         .chain(number.warnings.iter().map(|w| w.text.clone()))
-        .chain(number.reason.clone());
-    for sentence in sentences {
-        words.push_str(&format!("<span class=\"pw\">{}</span>", escape(&super::text::sentence(&sentence))));
+        .chain(reason);
+    for words_of in sentences {
+        words.push_str(&format!("<span class=\"pw\">{}</span>", coded(&super::text::full(&words_of))));
     }
+    let badge = match pending(&number.value) {
+        Some(_) => String::new(),
+        None => glyphs::badge(number.verdict, number.verdict.word(), None),
+    };
     format!(
         "<span class=\"pop\" popover id=\"{id}\"><span class=\"pv\"><span>{}</span>{}</span>{rows}{words}<a \
          href=\"{}{}\">Open the derivation</a></span>",
         escape(printed),
-        glyphs::badge(number.verdict, number.verdict.word(), None),
+        badge,
         escape(root),
         escape(&derivation_address(&number.scope, &number.id)),
     )

@@ -101,17 +101,23 @@ pub fn plain(text: &str) -> String {
     out.strip_prefix(GUARD).unwrap_or(&out).trim().to_string()
 }
 
-/// The `derive:` references of a one-line text, in order.
-pub fn references(text: &str) -> Vec<String> {
+/// The `derive:` references of a one-line text with what each prints, in order.
+pub fn references(text: &str) -> Vec<(String, String)> {
     let line = one_line(text);
-    Parser::new_ext(&line, Options::empty())
-        .filter_map(|event| match event {
-            Event::Start(Tag::Link { dest_url, .. }) if dest_url.starts_with("derive:") => {
-                Some(dest_url.to_string())
+    let mut out: Vec<(String, String)> = Vec::new();
+    let mut inside = false;
+    for event in Parser::new_ext(&line, Options::empty()) {
+        match (event, out.last_mut()) {
+            (Event::Start(Tag::Link { dest_url, .. }), _) if dest_url.starts_with("derive:") => {
+                out.push((dest_url.to_string(), String::new()));
+                inside = true;
             }
-            _ => None,
-        })
-        .collect()
+            (Event::End(TagEnd::Link), _) => inside = false,
+            (Event::Text(t) | Event::Code(t), Some((_, printed))) if inside => printed.push_str(&t),
+            _ => {}
+        }
+    }
+    out
 }
 
 /// Punctuation that must not be parted from the number before it.

@@ -8,7 +8,7 @@ use crate::claims::number::UNDEFINED;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-fn built() -> (tempfile::TempDir, Publication, PathBuf) {
+pub(super) fn built() -> (tempfile::TempDir, Publication, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let publication = publication(&folder.path().join("data"));
     let out = folder.path().join("public");
@@ -16,7 +16,7 @@ fn built() -> (tempfile::TempDir, Publication, PathBuf) {
     (folder, publication, out)
 }
 
-fn read(out: &Path, address: &str) -> String {
+pub(super) fn read(out: &Path, address: &str) -> String {
     fs_err::read_to_string(out.join(address)).unwrap()
 }
 

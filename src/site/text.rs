@@ -57,6 +57,45 @@ pub fn counted(n: usize, noun: &str) -> String {
     format!("{} {plural}", count(n))
 }
 
+/// Nouns that counts in given texts have.
+const NOUNS: [&str; 12] = [
+    "attempts", "clusters", "entries", "episodes", "examples", "pairs", "receipts", "rows", "samples",
+    "slots", "tasks", "tokens",
+];
+
+/// `text` with the noun after each lone 1 in the singular: `1 attempts a task` as `1 attempt a task`.
+pub fn agreeing(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("1 ") {
+        let (before, after) = (&rest[..at], &rest[at + 2..]);
+        out.push_str(before);
+        out.push_str("1 ");
+        rest = after;
+        let lone =
+            !out[..out.len() - 2].ends_with(|c: char| c.is_alphanumeric() || ".,\u{2212}-".contains(c));
+        let word = after.find(|c: char| !c.is_alphanumeric()).unwrap_or(after.len());
+        if lone && NOUNS.contains(&&after[..word]) {
+            let noun = &after[..word];
+            out.push_str(
+                &noun.strip_suffix("ies").map_or(noun[..word - 1].to_string(), |stem| format!("{stem}y")),
+            );
+            rest = &after[word..];
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A small count as a word, a larger one in digits.
+pub fn spelled(n: usize) -> String {
+    let words = [
+        "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+        "twelve",
+    ];
+    words.get(n).map_or_else(|| count(n), |word| (*word).to_string())
+}
+
 /// A file size in decimal units, such as `212 kB`.
 pub fn size(bytes: u64) -> String {
     match bytes {
@@ -133,6 +172,25 @@ pub fn sentence(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
+/// A step, definition or remark as a sentence of its own: a capital first, a stop at the end.
+pub fn full(text: &str) -> String {
+    let text = sentence(text.trim());
+    if text.is_empty() || text.ends_with(['.', '?', '!', ':']) { text } else { format!("{text}.") }
+}
+
+/// Escaped text in which what stands between two backticks is code.
+pub fn coded(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, (code, after))) =
+        rest.split_once('`').and_then(|(before, after)| Some((before, after.split_once('`')?)))
+    {
+        out.push_str(&format!("{}<code>{}</code>", escape(before), escape(code)));
+        rest = after;
+    }
+    out + &escape(rest)
+}
+
 /// `text` cut to at most `most` characters, with an ellipsis when something was cut.
 pub fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
@@ -178,6 +236,34 @@ mod tests {
         assert_eq!(counted(1_400, "row"), "1,400 rows");
         let sizes = [(512, "512 B"), (1_499, "1 kB"), (212_000, "212 kB"), (18_400_000, "18.4 MB")];
         sizes.iter().for_each(|(n, want)| assert_eq!(size(*n), *want));
+    }
+
+    #[test]
+    fn one_of_a_thing_is_singular() {
+        let cases = [
+            ("1 tasks", "1 task"),
+            ("bare; 1 attempts a task; 1 slots", "bare; 1 attempt a task; 1 slot"),
+            ("1 entries", "1 entry"),
+            ("1", "1"),
+        ];
+        cases.iter().for_each(|(text, want)| assert_eq!(agreeing(text), *want));
+        for same in
+            ["21 tasks", "0.1 tokens", "1,401 rows", "1 of 96 tasks", "seed 1 was", "", "1 ", "é1 tasks"]
+        {
+            assert_eq!(agreeing(same), same);
+        }
+        assert_eq!(
+            (spelled(1), spelled(12), spelled(1_300)),
+            ("one".into(), "twelve".into(), "1,300".into())
+        );
+    }
+
+    #[test]
+    fn backticks_are_code_and_sentences_end() {
+        assert_eq!(coded("Keep `a<b` & `c`."), "Keep <code>a&lt;b</code> &amp; <code>c</code>.");
+        assert_eq!(coded("a lone ` tick"), "a lone ` tick");
+        assert_eq!(full("mean over tasks"), "Mean over tasks.");
+        assert_eq!((full("Done?"), full(" ")), ("Done?".into(), String::new()));
     }
 
     #[test]

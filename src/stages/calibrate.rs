@@ -76,8 +76,8 @@ pub fn calibrate(
         split: families.iter().map(|f| (f.clone(), "train".to_string())).collect(),
         rollouts: harness.rollouts,
         sampling: Sampling {
-            temperature: harness.temperature,
-            top_p: harness.top_p,
+            temperature: harness.temperature as f32,
+            top_p: harness.top_p as f32,
             ..Sampling::greedy(harness.answer_tokens)
         },
         examples: harness.examples,

@@ -112,7 +112,7 @@ fn delta(experiment: &Experiment, rows: &[EpisodeRow], key: &str, arms: &[String
             }
         })
         .collect();
-    let undefined = Pooled { delta: None, low: None, high: None, tasks: 0 };
+    let undefined = Pooled { delta: None, low: None, high: None, tasks: 0, moved: 0 };
     let Ok(paired) = Paired::new(&observations) else { return Ok(undefined) };
     let weight = match metric.weight {
         crate::claims::derivation::Weight::Task => stats::Weight::Task,
@@ -128,5 +128,6 @@ fn delta(experiment: &Experiment, rows: &[EpisodeRow], key: &str, arms: &[String
         low: interval.map(|i| i.low),
         high: interval.map(|i| i.high),
         tasks: estimate.tasks,
+        moved: estimate.nonzero_differences,
     })
 }

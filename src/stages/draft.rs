@@ -9,6 +9,8 @@ use crate::hash::write_atomic;
 use crate::stats::decision::Outcome;
 use std::path::{Path, PathBuf};
 
+/// File in the root of a demo's workspace: `quick` or `full`.
+pub const DEMO_MARKER: &str = ".rederive-demo";
 /// The plan that `new` starts from.
 pub const PLAN: &str = include_str!("../../templates/new/experiment.toml");
 const EPISODES: &str = include_str!("../../templates/new/derivations.toml");
@@ -24,15 +26,21 @@ pub enum Ending {
     Starved(String),
     /// A gate found that the plan could not succeed.
     NoHeadroom,
-    /// It was decided.
-    Decided(Outcome),
+    /// It was decided; `few` when too few tasks moved for an interval to be trusted.
+    Decided {
+        /// By the plan's rule.
+        outcome: Outcome,
+        /// Fewer tasks moved than an interval needs.
+        few: bool,
+    },
 }
 
 impl Ending {
     /// Read from the experiment's receipts.
     pub fn of(experiment: &Experiment) -> Result<Ending> {
         if let Some(receipt) = receipts::read::<DecisionReceipt>(&experiment.root, "decision")? {
-            return Ok(Ending::Decided(receipt.decision.outcome));
+            let few = receipt.decision.moved < crate::stats::FEW_NONZERO;
+            return Ok(Ending::Decided { outcome: receipt.decision.outcome, few });
         }
         if let Some(HeadroomReceipt { passed: false, .. }) = receipts::read(&experiment.root, "headroom")? {
             return Ok(Ending::NoHeadroom);
@@ -50,7 +58,7 @@ impl Ending {
             Ending::Planned => "planned".into(),
             Ending::Starved(_) => "inconclusive: starved".into(),
             Ending::NoHeadroom => "design-negative".into(),
-            Ending::Decided(outcome) => outcome.as_str().into(),
+            Ending::Decided { outcome, .. } => outcome.as_str().into(),
         }
     }
 
@@ -58,7 +66,7 @@ impl Ending {
         match self {
             Ending::Planned => "planned",
             Ending::Starved(_) | Ending::NoHeadroom => "stopped",
-            Ending::Decided(_) => "finished",
+            Ending::Decided { .. } => "finished",
         }
     }
 
@@ -67,7 +75,7 @@ impl Ending {
             Ending::Planned => None,
             Ending::Starved(_) => Some("inconclusive"),
             Ending::NoHeadroom => Some("design-negative"),
-            Ending::Decided(outcome) => Some(outcome.as_str()),
+            Ending::Decided { outcome, .. } => Some(outcome.as_str()),
         }
     }
 }
@@ -104,11 +112,14 @@ pub fn texts(experiment: &Experiment, ending: &Ending) -> Result<Vec<PathBuf>> {
         (pages.join("report.md"), report(experiment, ending)),
         (pages.join("log.md"), log(ending)),
     ];
-    if let Ending::Decided(outcome) = ending {
+    if let Ending::Decided { outcome, few } = ending {
         let id = next_claim(&experiment.workspace)?;
         if !claimed(experiment)? {
             let name = format!("{id}-{}.md", experiment.slug);
-            files.push((experiment.workspace.join("claims").join(name), claim(experiment, &id, *outcome)));
+            files.push((
+                experiment.workspace.join("claims").join(name),
+                claim(experiment, &id, *outcome, *few),
+            ));
         }
     }
     let mut written = Vec::new();
@@ -120,6 +131,9 @@ pub fn texts(experiment: &Experiment, ending: &Ending) -> Result<Vec<PathBuf>> {
     }
     Ok(written)
 }
+
+/// Stands beside a verdict that rests on very few tasks.
+const FEW: &str = " Very few tasks moved at all, too few for an interval of this kind to be trusted, so the verdict rests on little.";
 
 const SITE: &str = "title = \"Research log\"\ndescription = \"Experiments whose every number is recomputed from raw episodes.\"\n";
 
@@ -148,6 +162,11 @@ fn next_claim(workspace: &Path) -> Result<String> {
 fn claimed(experiment: &Experiment) -> Result<bool> {
     let suffix = format!("-{}.md", experiment.slug);
     Ok(claim_files(&experiment.workspace)?.iter().any(|p| p.to_string_lossy().ends_with(&suffix)))
+}
+
+/// Which demo made this workspace, if one did.
+fn demo_kind(workspace: &Path) -> Option<String> {
+    fs_err::read_to_string(workspace.join(DEMO_MARKER)).ok().map(|text| text.trim().to_string())
 }
 
 fn toml_string(text: &str) -> String {
@@ -188,10 +207,14 @@ fn report(experiment: &Experiment, ending: &Ending) -> String {
     }
     out.push_str("\n[reproduce]\n");
     let slug = &experiment.slug;
-    out.push_str("smoke = \"rederive demo --quick\"\n");
-    out.push_str(&format!(
-        "full = \"rederive harvest {slug} && rederive train {slug} && rederive merge {slug} && rederive run {slug}\"\n"
-    ));
+    let full = match demo_kind(&experiment.workspace).as_deref() {
+        Some("quick") => "rederive demo --quick".to_string(),
+        Some(_) => "rederive demo".to_string(),
+        None => {
+            ["harvest", "train", "merge", "run"].map(|stage| format!("rederive {stage} {slug}")).join(" && ")
+        }
+    };
+    out.push_str(&format!("full = {}\n", toml_string(&full)));
     for (label, value, note) in cards(experiment, ending) {
         out.push_str(&format!(
             "\n[[cards]]\nlabel = {}\nvalue = {}\nnote = {}\n",
@@ -200,13 +223,13 @@ fn report(experiment: &Experiment, ending: &Ending) -> String {
             toml_string(&note)
         ));
     }
-    if matches!(ending, Ending::Decided(_) | Ending::Planned) {
+    if matches!(ending, Ending::Decided { .. } | Ending::Planned) {
         out.push_str(&figures(experiment));
         out.push('\n');
         out.push_str(EPISODES);
         out.push_str(TRAINING);
     }
-    out.push_str(if matches!(ending, Ending::Decided(_) | Ending::Planned) { "" } else { "\n" });
+    out.push_str(if matches!(ending, Ending::Decided { .. } | Ending::Planned) { "" } else { "\n" });
     out.push_str(HARVEST);
     if *ending == Ending::NoHeadroom {
         out.push_str(HEADROOM);
@@ -223,13 +246,16 @@ fn tagline(ending: &Ending) -> &'static str {
         Ending::Planned => "Planned; nothing has run yet",
         Ending::Starved(_) => "The model solved too little of its own homework to learn from",
         Ending::NoHeadroom => "The plan asked for more than the scale has left",
-        Ending::Decided(Outcome::Positive) => "It had the answers, and did not write them down",
-        Ending::Decided(Outcome::Negative) => "Its own answers taught it nothing that counts",
-        Ending::Decided(Outcome::Inconclusive) => "Not enough to say either way",
+        Ending::Decided { outcome: Outcome::Positive, .. } => {
+            "It had the answers, and did not write them down"
+        }
+        Ending::Decided { outcome: Outcome::Negative, .. } => "Its own answers taught it nothing that counts",
+        Ending::Decided { outcome: Outcome::Inconclusive, .. } => "Not enough to say either way",
     }
 }
 
 fn plain(experiment: &Experiment, ending: &Ending) -> [(&'static str, String); 4] {
+    let shown = experiment.plan.harness.harvest.examples > 0;
     let n = |what: &str| link(experiment, what);
     let found = match ending {
         Ending::Planned => "Nothing yet: the plan is written and waits to be run.".to_string(),
@@ -238,21 +264,22 @@ fn plain(experiment: &Experiment, ending: &Ending) -> [(&'static str, String); 4
             n("samples"), n("kept"), n("kept_families"), n("required_rows"), n("required_families")
         ),
         Ending::NoHeadroom => "Nothing about training: in at least one family the untrained model already scores too near the top for the required gain to fit.".to_string(),
-        Ending::Decided(outcome) => {
+        Ending::Decided { outcome, few } => {
             let lead = match outcome {
                 Outcome::Positive => "Yes, for this adapter.",
                 Outcome::Negative => "No.",
                 Outcome::Inconclusive => "It cannot be said.",
             };
             format!(
-                "{lead} On tasks that neither arm had seen, the score went from {} to {}, a change of {} (between {} and {}); on the family kept out of training the change was {}.",
-                n("base"), n("treatment"), n("delta"), n("delta.low"), n("delta.high"), n("delta_held_out")
+                "{lead} On tasks that neither arm had seen, the score went from {} to {}, a change of {} (between {} and {}); on the family kept out of training the change was {}.{}",
+                n("base"), n("treatment"), n("delta"), n("delta.low"), n("delta.high"), n("delta_held_out"),
+                if *few { FEW } else { "" }
             )
         }
     };
     [
-        ("idea", "A model that is shown how to answer can often do what it fails to do unprompted. Its own correct answers, once checked, can serve as lessons.".into()),
-        ("question", "If a small model is trained on answers it gave itself while it was being shown examples, does it do better when nobody shows it anything?".into()),
+        ("idea", if shown { "A model that is shown how to answer can often do what it fails to do unprompted. Its own correct answers, once checked, can serve as lessons." } else { "A model that answers the same task several times is sometimes right. Its own correct answers, once checked, can serve as lessons." }.into()),
+        ("question", if shown { "If a small model is trained on answers it gave itself while it was being shown examples, does it do better when nobody shows it anything?" } else { "If a small model is trained on those of its own answers that a verifier accepted, does it do better on tasks it has not seen?" }.into()),
         ("found", found),
         ("matters", "A score mixes what a model can work out with whether it hands the result in. Lessons from its own verified work can repair the second without teaching the first, and the difference shows in which answers could be read at all.".into()),
     ]
@@ -267,7 +294,7 @@ fn cards(experiment: &Experiment, ending: &Ending) -> Vec<(String, String, Strin
         format!("from {} families, each checked by a verifier", n("kept_families")),
     );
     match ending {
-        Ending::Decided(_) | Ending::Planned => vec![
+        Ending::Decided { .. } | Ending::Planned => vec![
             card(
                 "Score on unseen tasks, bare prompt",
                 format!("{} → {}", n("base"), n("treatment")),
@@ -328,9 +355,15 @@ fn figures(experiment: &Experiment) -> String {
 }
 
 fn body(experiment: &Experiment, ending: &Ending, n: &dyn Fn(&str) -> String) -> String {
-    let harness = "The harvest puts worked examples in front of each task as chat turns; training and evaluation use the bare prompt. With the bare prompt this model seldom writes an answer line, so there would be nothing to harvest. The harness is part of each arm's identity: base and treatment are evaluated in the same one, and the gain is a gain in that harness.";
+    let harness = match experiment.plan.harness.harvest.examples {
+        0 => "Harvest, training and evaluation all use the bare prompt.",
+        _ => {
+            "The harvest puts worked examples in front of each task as chat turns; training and evaluation use the bare prompt. With the bare prompt this model seldom writes an answer line, so there would be nothing to harvest."
+        }
+    };
+    let identity = "The harness is part of each arm's identity: base and treatment are evaluated in the same one, and the change is a change in that harness.";
     let mut out = format!(
-        "\n## Question\n\n{}\n\n## Method\n\nThe base model answers tasks of the training families several times each. A verifier that needs no model accepts or rejects every sample; accepted, terse ones become training rows, with caps by task and by family, and families with few possible answers need several correct samples of one task before any counts. One low-rank adapter is trained on them and merged into the very weights that the base arm runs on. Both arms then answer the same fresh tasks, greedily.\n\n{harness}\n\n## Results\n\n",
+        "\n## Question\n\n{}\n\n## Method\n\nThe base model answers tasks of the training families several times each. A verifier that needs no model accepts or rejects every sample; accepted, terse ones become training rows, with caps by task and by family, and families with few possible answers need several correct samples of one task before any counts. One low-rank adapter is trained on them and merged into the very weights that the base arm runs on. Both arms then answer the same fresh tasks, greedily.\n\n{harness} {identity}\n\n## Results\n\n",
         experiment.plan.title
     );
     match ending {
@@ -340,13 +373,13 @@ fn body(experiment: &Experiment, ending: &Ending, n: &dyn Fn(&str) -> String) ->
             n("samples"), n("kept"), n("kept_families"), n("required_rows"), n("required_families")
         )),
         Ending::NoHeadroom => out.push_str("The headroom gate stopped the run: on the calibration seed at least one family scores so high that the required gain does not fit below the ceiling. The evaluation seeds were not spent on it.\n"),
-        Ending::Decided(outcome) => out.push_str(&decided(*outcome, n)),
+        Ending::Decided { outcome, few } => out.push_str(&decided(*outcome, *few, n)),
     }
     out.push_str("\n## Limits\n\nOne training seed: the result speaks of this adapter, not of the recipe. The tasks are invented and small, and the family kept out of training is a near neighbour of those in it.\n");
     out
 }
 
-fn decided(outcome: Outcome, n: &dyn Fn(&str) -> String) -> String {
+fn decided(outcome: Outcome, few: bool, n: &dyn Fn(&str) -> String) -> String {
     let verdict = match outcome {
         Outcome::Positive => "Every leg of the preregistered rule holds: **positive**.",
         Outcome::Negative => "The interval lies below the smallest gain that counts: **negative**.",
@@ -354,8 +387,9 @@ fn decided(outcome: Outcome, n: &dyn Fn(&str) -> String) -> String {
             "The preregistered rule is not met, and a gain that counts is not excluded: **inconclusive**."
         }
     };
+    let few = if few { FEW } else { "" };
     let mut out = format!(
-        "The harvest kept {} of {} samples, from {} families. Training took {} steps over {} tokens; the loss went from {} to {}. All {} weight deltas found their place in the merged checkpoint, and {} of {} canary prompts changed under it.\n\nOn {} paired tasks the mean reward went from {} to {}: a paired change of {}, interval {} to {}. In trained families the change was {}, in the one kept out {}. Replies without a readable answer fell from {} to {} of all. {verdict}\n",
+        "The harvest kept {} of {} samples, from {} families. Training took {} steps over {} tokens; the loss went from {} to {}. All {} weight deltas found their place in the merged checkpoint, and {} of {} canary prompts changed under it.\n\nOn {} paired tasks the mean reward went from {} to {}: a paired change of {}, interval {} to {}. In trained families the change was {}, in the one kept out {}. Replies without a readable answer went from {} to {} of all. {verdict}{few}\n",
         n("kept"),
         n("samples"),
         n("kept_families"),
@@ -383,7 +417,7 @@ fn decided(outcome: Outcome, n: &dyn Fn(&str) -> String) -> String {
             n("delta.mde")
         ));
     }
-    out.replace("fell from", if outcome == Outcome::Positive { "fell from" } else { "went from" })
+    out
 }
 
 fn log(ending: &Ending) -> String {
@@ -394,7 +428,7 @@ fn log(ending: &Ending) -> String {
         Ending::NoHeadroom => {
             "Harvested, trained and merged; the headroom gate then refused the evaluation.".to_string()
         }
-        Ending::Decided(outcome) => format!(
+        Ending::Decided { outcome, .. } => format!(
             "Harvested, trained, merged and evaluated in one go. By the rule written down beforehand the outcome is {}.",
             outcome.as_str()
         ),
@@ -411,7 +445,7 @@ fn words(why: &str) -> &str {
     }
 }
 
-fn claim(experiment: &Experiment, id: &str, outcome: Outcome) -> String {
+fn claim(experiment: &Experiment, id: &str, outcome: Outcome, few: bool) -> String {
     let slug = &experiment.slug;
     let n = |what: &str| link(experiment, what);
     let (title, status) = match outcome {
@@ -421,7 +455,7 @@ fn claim(experiment: &Experiment, id: &str, outcome: Outcome) -> String {
         ),
         Outcome::Negative => (
             "One adapter, trained on the model's own verified answers, does not raise its score on unseen tasks by an amount that counts",
-            "promising",
+            if few { "proposed" } else { "promising" },
         ),
         Outcome::Inconclusive => (
             "One adapter, trained on the model's own verified answers, may change its score on unseen tasks; this experiment cannot say",
@@ -462,10 +496,15 @@ mod tests {
         let report = dir.path().join("site/experiments/a/report.md");
         fs_err::write(&report, "mine").unwrap();
         let experiment = Experiment::open(dir.path(), "a").unwrap();
-        let written = texts(&experiment, &Ending::Decided(Outcome::Positive)).unwrap();
+        let written =
+            texts(&experiment, &Ending::Decided { outcome: Outcome::Positive, few: false }).unwrap();
         assert_eq!(fs_err::read_to_string(&report).unwrap(), "mine");
         assert!(written.iter().any(|p| p.ends_with("claims/C0001-a.md")));
-        assert!(texts(&experiment, &Ending::Decided(Outcome::Positive)).unwrap().is_empty());
+        assert!(
+            texts(&experiment, &Ending::Decided { outcome: Outcome::Positive, few: false })
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
@@ -475,7 +514,10 @@ mod tests {
         let experiment = Experiment::open(dir.path(), "a").unwrap();
         let endings = [Ending::Planned, Ending::Starved("59 rows were kept".into()), Ending::NoHeadroom]
             .into_iter()
-            .chain([Outcome::Positive, Outcome::Negative, Outcome::Inconclusive].map(Ending::Decided));
+            .chain(
+                [Outcome::Positive, Outcome::Negative, Outcome::Inconclusive]
+                    .map(|outcome| Ending::Decided { outcome, few: outcome == Outcome::Negative }),
+            );
         for ending in endings {
             let text = report(&experiment, &ending);
             let front = text.trim_start_matches("+++\n").split("\n+++\n").next().unwrap();

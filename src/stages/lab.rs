@@ -101,8 +101,8 @@ pub fn run(
         })
         .collect();
     let sampling = crate::engine::Sampling {
-        temperature: unit.harness.temperature,
-        top_p: unit.harness.top_p,
+        temperature: unit.harness.temperature as f32,
+        top_p: unit.harness.top_p as f32,
         ..crate::engine::Sampling::greedy(unit.harness.answer_tokens)
     };
     let spec = UnitSpec {
@@ -124,7 +124,10 @@ pub fn run(
         accept_engine: context.accept_engine,
         accept_failures: false,
     };
-    let what = format!("{} {} {}", unit.purpose.as_str(), unit.arm, unit.seed);
+    let what = match unit.purpose.as_str() {
+        purpose if purpose == unit.arm => format!("{purpose} {}", unit.seed),
+        purpose => format!("{purpose} {} {}", unit.arm, unit.seed),
+    };
     let mut begun = false;
     let mut progress = |p: crate::episode::Progress| {
         if !begun {

@@ -2,9 +2,11 @@
 
 use super::receipts::{DecisionReceipt, HarvestReceipt, HeadroomReceipt, MergeReceipt, TrainReceipt};
 use super::{Experiment, draft::Ending};
+use crate::episode::{UnitFiles, wal};
 use crate::error::Result;
 use crate::experiment::receipts;
 use serde::Serialize;
+use std::path::Path;
 
 /// One stage or unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -42,7 +44,23 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
             if r.passed { "done" } else { "refused" },
             format!("{} of {} samples kept", r.kept, r.samples),
         ),
-        None => add("harvest", "missing", format!("rederive harvest {}", experiment.slug)),
+        None => match plan
+            .seeds
+            .harvest
+            .iter()
+            .map(|seed| unfinished(root, "harvest", *seed))
+            .collect::<Result<Vec<_>>>()?
+        {
+            counts if counts.iter().any(Option::is_some) => {
+                let done: usize = counts.iter().flatten().sum();
+                add(
+                    "harvest",
+                    "running",
+                    format!("{done} episodes finished; rederive harvest {} continues", experiment.slug),
+                );
+            }
+            _ => add("harvest", "missing", format!("rederive harvest {}", experiment.slug)),
+        },
     }
     match receipts::read::<TrainReceipt>(root, "train")? {
         Some(r) => add("train", "done", format!("{} steps on {} rows", r.steps, r.rows)),
@@ -70,12 +88,9 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
                 add(&unit, "done", String::new());
                 continue;
             }
-            let wal = root.join("wal").join(&arm.name).join(format!("{seed}.jsonl"));
-            if wal.exists() {
-                let lines = fs_err::read(&wal)?.iter().filter(|b| **b == b'\n').count();
-                add(&unit, "running", format!("{} episodes finished", lines.saturating_sub(1)));
-            } else {
-                add(&unit, "missing", String::new());
+            match unfinished(root, &arm.name, *seed)? {
+                Some(done) => add(&unit, "running", format!("{done} episodes finished")),
+                None => add(&unit, "missing", format!("rederive run {}", experiment.slug)),
             }
         }
     }
@@ -84,4 +99,14 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
         None => add("decision", "missing", format!("rederive run {}", experiment.slug)),
     }
     Ok(Status { experiment: experiment.slug.clone(), ending: Ending::of(experiment)?.words(), entries })
+}
+
+/// Episodes in a unit's write-ahead file; `None` when it was not begun or is finished.
+fn unfinished(root: &Path, arm: &str, seed: u64) -> Result<Option<usize>> {
+    let files = UnitFiles::new(root, arm, seed)?;
+    let path = files.path(&files.write_ahead());
+    if !path.exists() || files.path(&files.episodes()).exists() {
+        return Ok(None);
+    }
+    Ok(Some(wal::decode(&path, &fs_err::read(&path)?)?.records.len()))
 }

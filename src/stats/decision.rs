@@ -54,6 +54,8 @@ pub struct Decision {
     pub high: Option<f64>,
     /// Paired tasks.
     pub tasks: usize,
+    /// Paired tasks whose scores differ: where few move, no interval keeps its level.
+    pub moved: usize,
 }
 
 /// The pooled change with its headline interval; ends are null where undefined.
@@ -67,6 +69,8 @@ pub struct Pooled {
     pub high: Option<f64>,
     /// Paired tasks.
     pub tasks: usize,
+    /// Paired tasks whose scores differ.
+    pub moved: usize,
 }
 
 /// The three-way rule. Positive: every event's change reaches `minimum_delta`, the pooled
@@ -109,7 +113,23 @@ pub fn three_way(
     } else {
         Outcome::Inconclusive
     };
-    Decision { outcome, legs, delta: pooled.delta, low: pooled.low, high: pooled.high, tasks: pooled.tasks }
+    if outcome != Outcome::Positive {
+        legs.push(Leg {
+            asks: "the upper end of the pooled interval lies below the smallest gain that counts, which alone makes it negative".into(),
+            value: pooled.high,
+            bar: minimum_delta,
+            holds: pooled.high.map(|high| high < minimum_delta),
+        });
+    }
+    Decision {
+        outcome,
+        legs,
+        delta: pooled.delta,
+        low: pooled.low,
+        high: pooled.high,
+        tasks: pooled.tasks,
+        moved: pooled.moved,
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +138,13 @@ mod tests {
 
     fn decide(a: f64, b: f64, low: Option<f64>, high: Option<f64>, null: Option<f64>) -> Outcome {
         let events = [("1".to_string(), Some(a)), ("2".to_string(), Some(b))];
-        three_way(&events, Pooled { delta: Some((a + b) / 2.0), low, high, tasks: 100 }, 0.03, null).outcome
+        three_way(
+            &events,
+            Pooled { delta: Some((a + b) / 2.0), low, high, tasks: 100, moved: 50 },
+            0.03,
+            null,
+        )
+        .outcome
     }
 
     #[test]
@@ -136,7 +162,7 @@ mod tests {
     fn no_event_is_never_positive() {
         let d = three_way(
             &[],
-            Pooled { delta: Some(0.5), low: Some(0.4), high: Some(0.6), tasks: 9 },
+            Pooled { delta: Some(0.5), low: Some(0.4), high: Some(0.6), tasks: 9, moved: 9 },
             0.03,
             None,
         );

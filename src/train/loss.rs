@@ -129,6 +129,28 @@ mod tests {
     }
 
     #[test]
+    fn chunks_give_what_one_piece_gives() {
+        let rows = 2 * CHUNK + 22;
+        let wave = |n: usize, step: f32| (0..n).map(|i| (i as f32 * step).sin()).collect::<Vec<f32>>();
+        let head = FrozenLinear::new(&wave(20 * 8, 1.7), 20, 8);
+        let hidden = Tensor::from_vec(wave(rows * 8, 0.9), (rows, 8), &Device::Cpu).unwrap();
+        let targets: Vec<u32> = (0..rows as u32).map(|i| i * 7 % 20).collect();
+        let weights: Vec<f32> = (0..rows).map(|i| (i % 5) as f32 / 100.0).collect();
+        let (loss, gradient) = cross_entropy(&head, &hidden, &targets, &weights).unwrap();
+
+        let logits = hidden.matmul(&head.weight().unwrap().t().unwrap()).unwrap();
+        let (nll, of_logits) = softmax_gradient_ops(&logits, &targets, &weights).unwrap();
+        let whole: f64 = nll.iter().zip(&weights).map(|(n, w)| n * f64::from(*w)).sum();
+        assert!((loss - whole).abs() < 1e-5 * whole, "{loss} {whole}");
+        let of_hidden = of_logits.matmul(&head.weight().unwrap()).unwrap();
+        let off =
+            (gradient - of_hidden).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+        assert!(off < 1e-6, "{off}");
+        let (none, _) = cross_entropy(&head, &hidden.narrow(0, 0, 0).unwrap(), &[], &[]).unwrap();
+        assert_eq!(none, 0.0);
+    }
+
+    #[test]
     fn extreme_logits_stay_finite() {
         let values = [1e4f32, -1e4, 0.0, f32::MIN, f32::MAX, 0.0];
         let (nll, gradient) = softmax_gradient_rows(&values, &[0, 1], &[1.0, 1.0]);

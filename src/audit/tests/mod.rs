@@ -3,6 +3,7 @@
 
 mod attacks;
 pub mod golden;
+mod plan_rules;
 mod reference;
 mod third_road;
 mod workspace;

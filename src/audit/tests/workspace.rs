@@ -1,13 +1,18 @@
 //! A small honest workspace for the tests, and the tools of someone who tampers with it.
 
-use crate::episode::row::{EpisodeRow, HarvestRow, Row};
+use crate::episode::row::{EpisodeRow, HarvestRow, Row, TrainingRow};
 use crate::episode::{chain, hashes, table};
+use crate::experiment::{Plan, Stage, lock};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The workspace's only experiment.
 pub const SLUG: &str = "demo";
 /// Its evaluation seeds.
 pub const SEEDS: [i64; 2] = [52004, 52005];
+/// What stands in the adapter's and the merged weights' files.
+const WEIGHTS: [&[u8]; 2] = [b"adapter", b"merged"];
 
 /// A workspace in a temporary folder.
 pub struct Workspace {
@@ -36,8 +41,75 @@ impl Workspace {
         }
         let mut harvest: Vec<HarvestRow> = (0..4).map(sample).collect();
         workspace.put("harvest/11001.parquet", &mut harvest);
-        workspace.receipt(&serde_json::json!({"rows": 4, "files": {"harvest/11001.parquet": workspace.sha256("harvest/11001.parquet")}}));
+        let mut steps: Vec<TrainingRow> = (1..=2).map(step).collect();
+        workspace.put("training/1.parquet", &mut steps);
+        for (file, bytes) in
+            ["adapters/1/adapter_model.safetensors", "merged/1/model.safetensors"].into_iter().zip(WEIGHTS)
+        {
+            hash_free(&workspace.data(file), bytes);
+        }
+        workspace.sign();
         workspace
+    }
+
+    /// Locks all stages and writes every receipt and the seed ledger, true to the rows.
+    fn sign(&self) {
+        for stage in [Stage::Harvest, Stage::Train, Stage::Evaluate] {
+            lock::lock(&self.data(""), plan(), stage).unwrap();
+        }
+        let spent = [(11001, "harvest"), (31001, "calibrate"), (52004, "evaluate"), (52005, "evaluate")];
+        let lines = spent.map(|(seed, purpose)| {
+            json!({"seed": seed, "purpose": purpose, "experiment": SLUG, "at": "2026-12-01T00:00:00Z"})
+                .to_string()
+                + "\n"
+        });
+        self.text("data/seeds.jsonl", &lines.concat());
+        self.receipt(&json!({
+            "rows": 4, "passed": true, "starved": null, "plan_sha256": plan_sha256(Stage::Harvest),
+            "families": {"caravan": {"samples": 4, "solved": 4, "kept": 3}}, "samples": 4, "kept": 3,
+            "contributing_families": 1, "rejects": {"too_long": 1}, "files": self.bound(&["harvest/11001.parquet"]),
+        }));
+        let [adapter, merged] = WEIGHTS.map(crate::hash::sha256_hex);
+        self.signed(
+            "train",
+            &json!({
+                "plan_sha256": plan_sha256(Stage::Train), "train_seed": 1, "adapter_sha256": adapter,
+                "files": self.bound(&["training/1.parquet"]),
+            }),
+        );
+        self.signed(
+            "merge",
+            &json!({"adapter_sha256": adapter, "merged_sha256": merged, "folder": "merged/1"}),
+        );
+        self.signed("headroom", &json!({"passed": true, "plan_sha256": plan_sha256(Stage::Evaluate)}));
+        self.signed("decision", &self.decision());
+    }
+
+    /// The decision of the honest rows. The interval was computed by another program (Python).
+    pub fn decision(&self) -> Value {
+        let leg = |value: f64, bar: f64| json!({"asks": "", "value": value, "bar": bar, "holds": true});
+        json!({
+            "plan_sha256": plan_sha256(Stage::Evaluate),
+            "arms": ["base", "treatment"],
+            "decision": {
+                "outcome": "positive",
+                "legs": [leg(0.25, 0.03), leg(0.25, 0.03), leg(2.0 / 24.0, 0.0)],
+                "delta": 0.25, "low": 2.0 / 24.0, "high": 11.0 / 24.0, "tasks": 24, "moved": 6,
+            },
+            "null_spread": null,
+            "files": self.bound(&[
+                "episodes/base/52004.parquet", "episodes/base/52005.parquet",
+                "episodes/treatment/52004.parquet", "episodes/treatment/52005.parquet",
+            ]),
+        })
+    }
+
+    fn bound(&self, files: &[&str]) -> Value {
+        files
+            .iter()
+            .map(|file| (file.to_string(), Value::from(self.sha256(file))))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
     }
 
     /// The root.
@@ -112,10 +184,32 @@ impl Workspace {
 
     /// Writes the harvest receipt, with its own hash.
     pub fn receipt(&self, receipt: &serde_json::Value) {
-        let signed =
-            serde_json::json!({"sha256": crate::hash::sha256_json(receipt).unwrap(), "receipt": receipt});
-        self.text("data/demo/receipts/harvest.json", &serde_json::to_string_pretty(&signed).unwrap());
+        self.signed("harvest", receipt);
     }
+
+    /// Writes a receipt, with its own hash.
+    pub fn signed(&self, name: &str, receipt: &Value) {
+        let signed = json!({"sha256": crate::hash::sha256_json(receipt).unwrap(), "receipt": receipt});
+        let text = serde_json::to_string_pretty(&signed).unwrap();
+        self.text(&format!("data/demo/receipts/{name}.json"), &text);
+    }
+}
+
+/// Writes a file that `hashes.json` does not list.
+fn hash_free(path: &Path, bytes: &[u8]) {
+    fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+    fs_err::write(path, bytes).unwrap();
+}
+
+/// The honest plan.
+pub fn plan() -> &'static Plan {
+    static HONEST: OnceLock<Plan> = OnceLock::new();
+    HONEST.get_or_init(|| Plan::parse(PLAN, Path::new("experiment.toml")).unwrap())
+}
+
+/// The hash of a stage's locked section.
+pub fn plan_sha256(stage: Stage) -> String {
+    crate::hash::sha256_json(&lock::section(plan(), stage).unwrap()).unwrap()
 }
 
 /// One honest episode.
@@ -125,10 +219,10 @@ pub fn episode(arm: &str, seed: i64, index: i64, solved: bool) -> EpisodeRow {
         experiment: SLUG.into(),
         event: Some("evaluate".into()),
         tier: None,
-        plan_sha256: "p".repeat(64),
+        plan_sha256: plan_sha256(Stage::Evaluate),
         arm: arm.into(),
-        model_sha256: "m".repeat(64),
-        adapter_sha256: treated.then(|| "a".repeat(64)),
+        model_sha256: if treated { crate::hash::sha256_hex(WEIGHTS[1]) } else { "m".repeat(64) },
+        adapter_sha256: treated.then(|| crate::hash::sha256_hex(WEIGHTS[0])),
         train_seed: treated.then_some(1),
         scaffold: "native".into(),
         scaffold_version: None,
@@ -191,12 +285,35 @@ pub fn sample(index: i64) -> HarvestRow {
     }
 }
 
+/// One optimiser step.
+fn step(number: i64) -> TrainingRow {
+    TrainingRow {
+        experiment: SLUG.into(),
+        train_seed: 1,
+        step: number,
+        loss: 0.5,
+        grad_norm: 1.0,
+        learning_rate: 5e-4,
+        loss_tokens: 4,
+        tokens: 9,
+        wall_ms: 3,
+        row_sha256: String::new(),
+    }
+}
+
 const PLAN: &str = r#"
 title = "A demo"
+[model]
+source = "smollm2-135m-instruct"
+[harness]
 [tasks]
+environment = "gym"
 train = ["caravan"]
 held_out = ["brinework"]
+levels = [1]
+per_family = 6
 [seeds]
+calibrate = [31001]
 harvest = [11001]
 evaluate = [52004, 52005]
 train = [1]
@@ -205,7 +322,14 @@ name = "base"
 [[arms]]
 name = "treatment"
 adapter = "receipt:train"
+deploy = "merged"
+[[gates]]
+kind = "headroom"
+ceiling = 1.0
+minimum_delta = 0.03
 [decision]
+rule = "three-way"
+metric = { estimator = "paired_delta", of = "reward" }
 minimum_delta = 0.03
 "#;
 

@@ -55,6 +55,112 @@ fn repeated_rows_name_both_places() {
 }
 
 #[test]
+fn rows_repeated_across_files_are_refused() {
+    let both = "arm,task,seed,rollout,reward\nbase,a,1,0,0\ntreatment,a,1,0,1\n";
+    let again = "arm,task,seed,rollout,reward\nbase,b,1,0,0\ntreatment,b,1,0,1\nbase,a,1,0,0\n";
+    let more = "arm,task,seed,rollout,reward\nbase,a,1,1,0\ntreatment,a,1,1,1\n";
+    says(&message_of(&[("x.csv", both), ("y.csv", again)], defaults()), &["y.csv: line 4", "x.csv: line 2"]);
+    says(&message_of(&[("x.csv", both), ("y.csv", both)], defaults()), &["y.csv", "copy of", "x.csv"]);
+    assert!(compare_files(&[("x.csv", both), ("y.csv", more)], defaults()).is_ok());
+    // Without a rollout column nothing tells further attempts from the same ones.
+    let bare = "arm,task,reward\nbase,a,0\ntreatment,a,1\n";
+    let reordered = "arm,task,reward\ntreatment,a,1\nbase,a,0\n";
+    let others = "arm,task,reward\nbase,b,0\ntreatment,b,1\n";
+    says(&message_of(&[("x.csv", bare), ("y.csv", bare)], defaults()), &["y.csv", "copy of", "x.csv"]);
+    says(
+        &message_of(&[("x.csv", bare), ("y.csv", reordered)], defaults()),
+        &["y.csv: line 2", "x.csv: line 3", "rollout"],
+    );
+    let numbered = "arm,task,rollout,reward\nbase,a,7,0\ntreatment,a,7,1\n";
+    says(
+        &message_of(&[("x.csv", numbered), ("y.csv", bare)], defaults()),
+        &["y.csv: line 2", "x.csv: line 2"],
+    );
+    assert_eq!(compare_files(&[("x.csv", bare), ("y.csv", others)], defaults()).unwrap().paired_tasks, 2);
+}
+
+#[test]
+fn a_file_given_twice_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("own.csv");
+    for text in ["arm,task,reward\nbase,a,0\ntreatment,a,1\n", "task,reward\na,0\n"] {
+        fs_err::write(&path, text).unwrap();
+        let around = dir.path().join(".").join("own.csv");
+        for second in [path.clone(), around] {
+            let rows = vec![path.clone(), second];
+            says(&run(&Options { rows, ..defaults() }).unwrap_err().to_string(), &["given twice", "own.csv"]);
+        }
+    }
+    // Two arms may well score the same.
+    let arm = "task,reward\na,0\nb,1\n";
+    let c = compare_files(&[("b.csv", arm), ("t.csv", arm)], defaults()).unwrap();
+    assert_eq!((c.delta, c.paired_tasks), (0.0, 2));
+}
+
+#[test]
+fn a_changed_file_of_ours_is_refused() {
+    use polars::prelude::*;
+    let mut frame = df!(
+        "arm" => ["base", "treatment"],
+        "task_id" => ["a", "a"],
+        "reward" => [0.0f64, 1.0],
+    )
+    .unwrap();
+    let mut bytes = crate::episode::parquet::encode(&mut frame).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("own.parquet");
+    let compared = |bytes: &[u8]| {
+        fs_err::write(&path, bytes).unwrap();
+        run(&Options { rows: vec![path.clone()], ..defaults() })
+    };
+    assert_eq!(compared(&bytes).unwrap().delta, 1.0);
+    bytes[20] ^= 1;
+    says(&compared(&bytes).unwrap_err().to_string(), &["own.parquet", "seal"]);
+}
+
+#[test]
+fn columns_in_other_letters_are_taken_where_one_fits() {
+    let rows = "base,a,0\ntreatment,a,1\n";
+    let c = compare_files(&[("r.csv", &format!("Arm,Task,REWARD\n{rows}"))], defaults()).unwrap();
+    assert_eq!((c.paired_tasks, c.delta), (1, 1.0));
+    let exact =
+        compare_files(&[("r.csv", "arm,task,Task,reward\nbase,a,x,0\ntreatment,a,y,1\n")], defaults());
+    assert_eq!(exact.unwrap().paired_tasks, 1);
+    says(
+        &message_of(&[("r.csv", "arm,Task,TASK,reward\nbase,a,x,0\n")], defaults()),
+        &["which column is `task` is open: `Task` or `TASK`", "--map task=Task"],
+    );
+}
+
+#[test]
+fn all_missing_columns_are_listed_at_once() {
+    says(
+        &message_of(&[("r.csv", "id,score,who\na,1,base\n")], defaults()),
+        &[
+            "no columns `task`, `reward`, `arm`",
+            "--map task=COLUMN,reward=COLUMN,arm=COLUMN",
+            "id, score, who",
+        ],
+    );
+    says(
+        &message_of(&[("r.csv", "tsk,rewrd,arm\na,1,base\n")], defaults()),
+        &["no columns `task`, `reward`", "--map task=tsk,reward=rewrd"],
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_has_a_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    fs_err::write(dir.path().join("rows.csv"), "x").unwrap();
+    let with = |name: &str| {
+        run(&Options { rows: vec![dir.path().join(name)], ..defaults() }).unwrap_err().to_string()
+    };
+    says(&with("row.csv"), &["row.csv", "no such file", "did you mean", "rows.csv`?"]);
+    says(&with("another-name.jsonl"), &["check the name"]);
+    says(&with("nowhere/rows.csv"), &["no folder"]);
+}
+
+#[test]
 fn arms_that_cannot_be_compared() {
     says(&message("base,a,1,0,0.5,0\n"), &["rows.csv", "single arm, `base`"]);
     says(&message("x,a,1,0,0.5,0\ny,a,1,0,1,1\n"), &["`x`, `y`", "--base"]);

@@ -13,6 +13,9 @@ pub struct AtomSpec {
     pub prompt: String,
     /// The right answer.
     pub answer: Answer,
+    /// What a reply may name, with a colon, before its answer (`tin key: 7`). To name anything
+    /// else there is wrong. `None` where answers stand alone.
+    pub label: Option<String>,
 }
 
 /// A right answer among the plausible ones.
@@ -81,14 +84,21 @@ impl Session for AtomSession {
         if self.reward.is_some() {
             return Turn { observation: None, parse_ok: false, action_ok: false };
         }
-        let value = parse::field(text, "ANSWER");
+        let (label, value) = match (&self.spec.label, parse::field(text, "ANSWER")) {
+            (Some(_), Some(value)) => {
+                let (label, value) = parse::labelled(value);
+                (label, Some(value))
+            }
+            (_, value) => (None, value),
+        };
+        let fits = label.is_none_or(|l| self.spec.label.as_ref().is_some_and(|s| s.eq_ignore_ascii_case(l)));
         let right = match &self.spec.answer {
             Answer::Number { value: expected, .. } => value.and_then(parse::number).map(|n| n == *expected),
             Answer::Word { right, options } => {
                 value.and_then(|v| parse::option(v, options)).map(|i| i == *right)
             }
         };
-        self.reward = Some(if right == Some(true) { 1.0 } else { 0.0 });
+        self.reward = Some(if right == Some(true) && fits { 1.0 } else { 0.0 });
         Turn { observation: None, parse_ok: right.is_some(), action_ok: right.is_some() }
     }
 
@@ -99,9 +109,10 @@ impl Session for AtomSession {
     }
 
     fn oracle(&self) -> String {
+        let label = self.spec.label.as_ref().map(|label| format!("{label}: ")).unwrap_or_default();
         match &self.spec.answer {
-            Answer::Number { value, .. } => format!("ANSWER: {value}"),
-            Answer::Word { right, options } => format!("ANSWER: {}", options[*right]),
+            Answer::Number { value, .. } => format!("ANSWER: {label}{value}"),
+            Answer::Word { right, options } => format!("ANSWER: {label}{}", options[*right]),
         }
     }
 
@@ -124,13 +135,35 @@ mod tests {
 
     fn number() -> AtomSession {
         let answer = Answer::Number { value: 7, low: 1, high: 12 };
-        AtomSession::new(AtomSpec { prompt: "How many?".into(), answer }).unwrap()
+        AtomSession::new(AtomSpec { prompt: "How many?".into(), answer, label: None }).unwrap()
     }
 
     fn word() -> AtomSession {
         let options = ["Tarin", "Dobek", "Fena", "Miros"].map(String::from).to_vec();
-        AtomSession::new(AtomSpec { prompt: "Who?".into(), answer: Answer::Word { right: 2, options } })
-            .unwrap()
+        let answer = Answer::Word { right: 2, options };
+        AtomSession::new(AtomSpec { prompt: "Who?".into(), answer, label: None }).unwrap()
+    }
+
+    #[test]
+    fn a_label_may_be_left_out_but_not_be_another() {
+        let answer = Answer::Word { right: 1, options: ["4", "17"].map(String::from).to_vec() };
+        let spec = AtomSpec { prompt: "Who?".into(), answer, label: Some("tin key".into()) };
+        for (reply, reward) in [
+            ("ANSWER: tin key: 17", 1.0),
+            ("**ANSWER:** Tin key: **17**", 1.0),
+            ("ANSWER: 17", 1.0),
+            ("ANSWER: oak cup: 17", 0.0),
+            ("ANSWER: oak cup: 4, tin key: 17", 0.0),
+            ("ANSWER: tin key: 4", 0.0),
+        ] {
+            let mut session = AtomSession::new(spec.clone()).unwrap();
+            assert!(session.reply(reply).parse_ok, "{reply}");
+            assert_eq!(session.outcome().reward, reward, "{reply}");
+        }
+        let mut session = AtomSession::new(spec).unwrap();
+        assert_eq!(session.oracle(), "ANSWER: tin key: 17");
+        assert!(!session.reply("ANSWER: tin key: 17 or 4").parse_ok);
+        assert!(!number().reply("ANSWER: figs: 7").parse_ok);
     }
 
     #[test]
@@ -158,7 +191,7 @@ mod tests {
             Answer::Number { value: 0, low: i64::MIN, high: i64::MAX },
             Answer::Word { right: 1, options: vec!["only".into()] },
         ] {
-            assert!(AtomSession::new(AtomSpec { prompt: String::new(), answer }).is_none());
+            assert!(AtomSession::new(AtomSpec { prompt: String::new(), answer, label: None }).is_none());
         }
     }
 

@@ -1,5 +1,5 @@
 //! brinework: two amounts, salt and water, of which each event changes only what it
-//! touches: sun takes water and leaves the salt. Level 1 is one pan and one event; later
+//! touches: sun takes water and leaves the salt. Level 1 is one pan, listed, and one event; later
 //! levels add pours between pans and the salt that falls out when too little water is left.
 
 use super::atom::{Answer, AtomSpec};
@@ -23,7 +23,7 @@ const PANS: [&str; 24] = [
     "crane", "frost", "cliff", "amber", "seal", "thorn", "star", "dune", "raven", "shell", "fern", "tide",
 ];
 
-/// Salt and water of one pan.
+/// Salt and water of one pan; its name is empty where there is no other.
 struct Pan {
     name: &'static str,
     salt: i64,
@@ -44,13 +44,15 @@ impl Pan {
         let down = spare >= 1 && rng.below(2) == 0;
         let by = rng.between(1, if down { spare } else { most });
         *amount += if down { -by } else { by };
-        let line = match (changes_salt, down) {
-            (true, true) => format!("Rakers take {by} salt from the {} pan.", self.name),
-            (true, false) => format!("Rakers drop {by} salt into the {} pan.", self.name),
-            (false, true) => format!("Sun takes {by} water from the {} pan.", self.name),
-            (false, false) => format!("Rain adds {by} water to the {} pan.", self.name),
+        let (what, way) = match (changes_salt, down) {
+            (true, true) => (format!("Rakers take {by} salt"), "from"),
+            (true, false) => (format!("Rakers drop {by} salt"), "into"),
+            (false, true) => (format!("Sun takes {by} water"), "from"),
+            (false, false) => (format!("Rain adds {by} water"), "to"),
         };
-        (line, changes_salt)
+        let place =
+            if self.name.is_empty() { String::new() } else { format!(" {way} the {} pan", self.name) };
+        (format!("{what}{place}."), changes_salt)
     }
 }
 
@@ -77,15 +79,17 @@ fn single(rng: &mut Philox, knobs: &BrineworkKnobs) -> Draft {
     // Never the same number, so that copying the wrong amount is wrong.
     let mut water = rng.between(2, knobs.max_amount - 1);
     water += i64::from(water >= salt);
-    let mut pan = Pan { name: PANS[rng.below(PANS.len())], salt, water };
-    let start = pan.holds();
+    let mut pan = Pan { name: "", salt, water };
     let (event, changed_salt) = pan.change(rng, knobs.max_change);
     let lookup = words::chance(rng, knobs.lookup_percent);
     let (substance, value) = if changed_salt != lookup { ("salt", pan.salt) } else { ("water", pan.water) };
-    let question = format!("How much {substance} does it hold now?");
-    let prompt = prompt(rng, &start, &[event], &question);
+    let prompt = format!(
+        "Salt pan of {}:\nsalt: {salt}\nwater: {water}\n{event}\nReply with one line, ANSWER: <number>.\nHow much {substance}?",
+        words::name(rng)
+    );
     let answer = Answer::Number { value, low: 1, high: knobs.max_amount + knobs.max_change };
-    Draft::atom(AtomSpec { prompt, answer }, usize::from(lookup))
+    let form = usize::from(lookup) + 2 * usize::from(substance == "water");
+    Draft::atom(AtomSpec { prompt, answer, label: None }, form)
 }
 
 /// Level 2: four events on one pan, one of which may pour half of the brine away.
@@ -107,7 +111,8 @@ fn course(rng: &mut Philox) -> Draft {
     let (substance, value) = [("salt", pan.salt), ("water", pan.water)][form];
     let question = format!("How much {substance} does it hold now?");
     let prompt = prompt(rng, &start, &events, &question);
-    Draft::atom(AtomSpec { prompt, answer: Answer::Number { value, low: 1, high: 48 } }, form)
+    let answer = Answer::Number { value, low: 1, high: 48 };
+    Draft::atom(AtomSpec { prompt, answer, label: None }, form)
 }
 
 /// Levels 3 and 4: two pans, one of them poured into the other between events. Level 4 asks
@@ -143,7 +148,8 @@ fn poured(rng: &mut Philox, crust: bool) -> Draft {
         (format!("How much {substance} does the {} pan hold now?", into.name), value)
     };
     let prompt = prompt(rng, &start, &events, &question);
-    Draft::atom(AtomSpec { prompt, answer: Answer::Number { value, low: 1, high: 95 } }, form)
+    let answer = Answer::Number { value, low: 1, high: 95 };
+    Draft::atom(AtomSpec { prompt, answer, label: None }, form)
 }
 
 #[cfg(test)]
@@ -153,6 +159,9 @@ mod tests {
 
     /// Reads the prompt and works the pans again, by another road than the generator's.
     fn rework(prompt: &str) -> i64 {
+        if prompt.starts_with("Salt pan of ") {
+            return rework_list(prompt);
+        }
         let (start, events) = prompt.split_once(".\n").unwrap();
         let mut pans: BTreeMap<String, [i64; 2]> = BTreeMap::new();
         let mut asked = String::new();
@@ -191,6 +200,27 @@ mod tests {
         panic!("no question in {prompt}")
     }
 
+    /// The same for level 1, whose amounts are listed.
+    fn rework_list(prompt: &str) -> i64 {
+        let mut held: BTreeMap<&str, i64> = BTreeMap::new();
+        for line in prompt.lines().skip(1) {
+            match line.split([' ', '.', '?']).collect::<Vec<_>>()[..] {
+                ["salt:", n] => held.insert("salt", n.parse().unwrap()),
+                ["water:", n] => held.insert("water", n.parse().unwrap()),
+                [_, "take" | "takes", n, what, ""] => {
+                    held.insert(what, held[what] - n.parse::<i64>().unwrap())
+                }
+                [_, "drop" | "adds", n, what, ""] => {
+                    held.insert(what, held[what] + n.parse::<i64>().unwrap())
+                }
+                ["Reply", ..] => None,
+                ["How", "much", what, ""] => return held[what],
+                _ => panic!("unread line: {line}"),
+            };
+        }
+        panic!("no question in {prompt}")
+    }
+
     #[test]
     fn answers_agree_with_a_second_working_and_stay_in_range() {
         for level in 1..=4 {
@@ -211,9 +241,9 @@ mod tests {
             for seed in 0..100 {
                 let draft = draft(1, &mut Philox::named(&format!("knobs/{seed}")), &knobs);
                 let prompt = draft.hidden["prompt"].as_str().unwrap();
-                let event = prompt.lines().nth(1).unwrap();
-                let asked = prompt.split("How much ").nth(1).unwrap().split(' ').next().unwrap();
-                assert_eq!(event.contains(&format!(" {asked} ")), lookup_percent == 0, "{prompt}");
+                let event = prompt.lines().nth(3).unwrap();
+                let asked = prompt.split("How much ").nth(1).unwrap().trim_end_matches('?');
+                assert_eq!(event.contains(&format!(" {asked}.")), lookup_percent == 0, "{prompt}");
             }
         }
     }

@@ -1,6 +1,6 @@
-//! caravan: keeping a ledger of goods through a log. Level 1 is two goods and three lines,
-//! often a mere look-up; later levels add goods, trades, lines that change nothing, spoilage
-//! by halves, and a question about two goods together.
+//! caravan: keeping a ledger of goods through a log. Level 1 is a short list in which a
+//! number is looked up (or, if the knobs say so, changed once); later levels are logs with
+//! trades, lines that change nothing, spoilage by halves, and a question about two goods.
 
 use super::atom::{Answer, AtomSpec};
 use super::knobs::{CaravanKnobs, LEVEL_ONE};
@@ -39,6 +39,8 @@ struct Shape {
     max_change: i64,
     /// Whether the asked good stays as it was loaded.
     lookup: bool,
+    /// Whether goods are listed with their number behind (`figs: 10`) and the question comes last.
+    listed: bool,
     trades: bool,
     idle: bool,
     spoilage: bool,
@@ -49,11 +51,12 @@ struct Shape {
 
 fn draft(level: u8, rng: &mut Philox, knobs: &CaravanKnobs) -> Draft {
     let plain = Shape {
-        goods: 2,
-        lines: knobs.lines.max(2),
+        goods: 3,
+        lines: knobs.lines.clamp(2, GOODS.len()),
         max_quantity: knobs.max_quantity,
         max_change: knobs.max_change,
         lookup: false,
+        listed: false,
         trades: false,
         idle: false,
         spoilage: false,
@@ -62,21 +65,12 @@ fn draft(level: u8, rng: &mut Philox, knobs: &CaravanKnobs) -> Draft {
     };
     let shape = match level {
         1 => {
-            let changes = (knobs.lines as i64 - 2).max(1);
-            let high = knobs.max_quantity + knobs.max_change * changes;
-            Shape { lookup: words::chance(rng, knobs.lookup_percent), high, ..plain }
+            let lookup = words::chance(rng, knobs.lookup_percent);
+            let high = knobs.max_quantity + knobs.max_change;
+            Shape { goods: plain.lines, lookup, listed: true, high, ..plain }
         }
-        2 => Shape { goods: 3, lines: 6, max_quantity: 20, max_change: 6, high: 40, ..plain },
-        3 => Shape {
-            goods: 3,
-            lines: 9,
-            max_quantity: 24,
-            max_change: 8,
-            trades: true,
-            idle: true,
-            high: 72,
-            ..plain
-        },
+        2 => Shape { lines: 6, max_quantity: 20, max_change: 6, high: 40, ..plain },
+        3 => Shape { lines: 9, max_quantity: 24, max_change: 8, trades: true, idle: true, high: 72, ..plain },
         _ => Shape {
             goods: 4,
             lines: 13,
@@ -101,9 +95,10 @@ struct Ledger {
 }
 
 impl Ledger {
-    fn load(&mut self, good: usize, quantity: i64) {
+    fn load(&mut self, good: usize, quantity: i64, listed: bool) {
         self.held[good] += quantity;
-        self.log.push(format!("load {quantity} {}", self.goods[good]));
+        let name = self.goods[good];
+        self.log.push(if listed { format!("{name}: {quantity}") } else { format!("load {quantity} {name}") });
     }
 
     /// Buys or sells, but never sells the last one.
@@ -146,13 +141,13 @@ impl Ledger {
 fn write(rng: &mut Philox, shape: &Shape) -> Draft {
     let goods = words::sample(rng, &GOODS, shape.goods);
     let mut ledger = Ledger { held: vec![0; goods.len()], goods, log: Vec::new() };
-    // With two lines only, a log whose asked good changes has no room for a second good.
+    // A list whose asked good changes needs one of its lines for that.
     let loads = if shape.lookup { shape.goods } else { shape.goods.min(shape.lines - 1) };
     let mut order: Vec<usize> = (0..loads).collect();
     rng.shuffle(&mut order);
     for good in order {
         let quantity = rng.between(2, shape.max_quantity);
-        ledger.load(good, quantity);
+        ledger.load(good, quantity, shape.listed);
     }
     // The question is about good 0 (and 1): one line is sure to change it, unless it is a look-up.
     let rest = shape.lines.saturating_sub(loads);
@@ -162,8 +157,7 @@ fn write(rng: &mut Philox, shape: &Shape) -> Draft {
             ledger.change(rng, 0, shape.max_change);
             continue;
         }
-        let first = usize::from(shape.goods == 2);
-        let good = first + rng.below(shape.goods - first);
+        let good = rng.below(shape.goods);
         match rng.below(4) {
             0 if shape.trades => ledger.trade(rng, good, shape.max_change),
             1 if shape.idle => {
@@ -175,17 +169,15 @@ fn write(rng: &mut Philox, shape: &Shape) -> Draft {
         }
     }
     let value = ledger.held[..shape.asked].iter().sum();
-    let question = match shape.asked {
-        1 => format!("How many {} are left?", ledger.goods[0]),
-        _ => format!("How many {} and {} are left in all?", ledger.goods[0], ledger.goods[1]),
+    const ASK: &str = "Reply with one line, ANSWER: <number>.";
+    let question = match (shape.listed, shape.asked) {
+        (true, _) => format!("{ASK}\nHow many {}?", ledger.goods[0]),
+        (_, 1) => format!("How many {} are left? {ASK}", ledger.goods[0]),
+        _ => format!("How many {} and {} are left in all? {ASK}", ledger.goods[0], ledger.goods[1]),
     };
-    let prompt = format!(
-        "Caravan log of {}:\n{}\n{question} Reply with one line, ANSWER: <number>.",
-        words::name(rng),
-        ledger.log.join("\n")
-    );
+    let prompt = format!("Caravan log of {}:\n{}\n{question}", words::name(rng), ledger.log.join("\n"));
     let answer = Answer::Number { value, low: 1, high: shape.high };
-    Draft::atom(AtomSpec { prompt, answer }, usize::from(shape.lookup))
+    Draft::atom(AtomSpec { prompt, answer, label: None }, usize::from(shape.lookup))
 }
 
 #[cfg(test)]
@@ -201,6 +193,7 @@ mod tests {
         let mut held = BTreeMap::new();
         for line in prompt.lines() {
             match line.split(' ').collect::<Vec<_>>()[..] {
+                [good, n] if good.ends_with(':') => add(&mut held, good.trim_end_matches(':'), n, 1),
                 ["load" | "buy", n, good] => add(&mut held, good, n, 1),
                 ["sell", n, good] => add(&mut held, good, n, -1),
                 ["trade", n, give, "for", m, take] => {
@@ -211,7 +204,8 @@ mod tests {
                 _ => {}
             }
         }
-        let asked = prompt.split("How many ").nth(1).unwrap().split(" are left").next().unwrap();
+        let asked = prompt.split("How many ").nth(1).unwrap().split('?').next().unwrap();
+        let asked = asked.split(" are left").next().unwrap();
         asked.split(" and ").map(|good| held[good]).sum()
     }
 
@@ -236,9 +230,9 @@ mod tests {
                 for seed in 0..50 {
                     let draft = draft(1, &mut Philox::named(&format!("knobs/{seed}")), &knobs);
                     let prompt = draft.hidden["prompt"].as_str().unwrap();
-                    assert_eq!(prompt.lines().count(), lines + 2);
+                    assert_eq!(prompt.lines().count(), lines + 3);
                     assert_eq!(draft.form, usize::from(lookup_percent == 100));
-                    let asked = prompt.split("How many ").nth(1).unwrap().split(' ').next().unwrap();
+                    let asked = prompt.split("How many ").nth(1).unwrap().trim_end_matches('?');
                     let mentions = prompt.matches(asked).count() - 1;
                     assert_eq!(mentions == 1, lookup_percent == 100, "{prompt}");
                 }

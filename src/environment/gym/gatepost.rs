@@ -1,5 +1,5 @@
 //! gatepost: deciding which traveller a rule set admits. Level 1 is one rule and four
-//! travellers; later levels ask for several conditions at once, forbid what would else be
+//! numbered travellers; later levels ask for several conditions at once, forbid what would else be
 //! let in, and let sources of different rank contradict each other.
 
 use super::atom::{Answer, AtomSpec};
@@ -51,14 +51,23 @@ fn other_value(rng: &mut Philox, aspect: usize, not: &str) -> String {
     }
 }
 
-/// An item that shares exactly one word with `item`, or none at all.
-fn other_item(rng: &mut Philox, item: &str, similar: bool) -> String {
+/// How many words two items share.
+fn shared(a: &str, b: &str) -> usize {
+    a.split(' ').zip(b.split(' ')).filter(|(a, b)| a == b).count()
+}
+
+/// An item that shares exactly one word with `item`, or none at all and then, unless that is
+/// hard to find, none with those in `placed` either.
+fn other_item(rng: &mut Philox, item: &str, similar: bool, placed: &[String]) -> String {
+    const TRIES: usize = 40;
+    let mut tries = 0;
     loop {
         let candidate = value(rng, ITEM);
-        let shared = candidate.split(' ').zip(item.split(' ')).filter(|(a, b)| a == b).count();
-        if shared == usize::from(similar) {
+        let apart = similar || placed.iter().all(|p| shared(p, &candidate) == 0);
+        if shared(&candidate, item) == usize::from(similar) && (apart || tries >= TRIES) {
             return candidate;
         }
+        tries += 1;
     }
 }
 
@@ -82,10 +91,13 @@ fn show(looks: &Looks, aspects: &[usize]) -> String {
     parts.join(", ")
 }
 
+/// Largest number a traveller is known by where names are left out.
+const MAX_NUMBER: i64 = 20;
+
 fn draft(level: u8, rng: &mut Philox, knobs: &GatepostKnobs) -> Draft {
     match level {
         1 => simple(rng, knobs),
-        2 => simple(rng, &GatepostKnobs { rules: 2, travellers: 4, near_misses: 2, item_first: false }),
+        2 => simple(rng, &GatepostKnobs { rules: 2, travellers: 4, near_misses: 2, numbered: false }),
         3 => contested(rng, false),
         _ => contested(rng, true),
     }
@@ -99,16 +111,19 @@ fn simple(rng: &mut Philox, knobs: &GatepostKnobs) -> Draft {
     aspects.insert(0, ITEM);
     aspects.truncate(knobs.rules.clamp(1, 3));
     let wanted: Looks = std::array::from_fn(|aspect| value(rng, aspect));
-    let names = words::names(rng, count);
+    let numbered = knobs.numbered && aspects.len() == 1;
+    let names = if numbered { words::numbers(rng, count, MAX_NUMBER) } else { words::names(rng, count) };
     let right = rng.below(count);
     let mut near_misses = knobs.near_misses;
     let mut travellers = vec![wanted.clone(); count];
+    let mut placed = Vec::new();
     for place in (1..count).map(|step| (right + step) % count) {
         let looks = &mut travellers[place];
         let near = near_misses > 0;
         near_misses = near_misses.saturating_sub(1);
         if aspects.len() == 1 {
-            looks[ITEM] = other_item(rng, &wanted[ITEM], near);
+            looks[ITEM] = other_item(rng, &wanted[ITEM], near, &placed);
+            placed.push(looks[ITEM].clone());
             continue;
         }
         // A near miss fails one condition, any other wrong traveller fails them all.
@@ -120,18 +135,27 @@ fn simple(rng: &mut Philox, knobs: &GatepostKnobs) -> Draft {
     let lines: Vec<String> = names
         .iter()
         .zip(&travellers)
-        .map(|(name, looks)| match knobs.item_first && aspects.len() == 1 {
+        .map(|(name, looks)| match numbered {
             true => format!("{}: {name}", looks[ITEM]),
             false => format!("{name}: {}", show(looks, &aspects)),
         })
         .collect();
+    if numbered {
+        let prompt = format!(
+            "At the gate:\n{}\nReply with one line, ANSWER: <item>: <number>.\nOnly one may enter: {}",
+            lines.join("\n"),
+            wanted[ITEM]
+        );
+        let answer = Answer::Word { right, options: names };
+        return Draft::atom(AtomSpec { prompt, answer, label: Some(wanted[ITEM].clone()) }, right);
+    }
     let conditions: Vec<String> = aspects.iter().map(|&a| condition(a, &wanted[a])).collect();
     let prompt = format!(
         "Only those who {} may enter.\n{}\nWho may enter? Reply with one line, ANSWER: <name>.",
         conditions.join(" and "),
         lines.join("\n")
     );
-    Draft::atom(AtomSpec { prompt, answer: Answer::Word { right, options: names } }, right)
+    Draft::atom(AtomSpec { prompt, answer: Answer::Word { right, options: names }, label: None }, right)
 }
 
 /// Levels 3 and 4: at most one of five travellers passes. Level 3 has two conditions and a
@@ -195,7 +219,7 @@ fn contested(rng: &mut Philox, sources: bool) -> Draft {
         "{rules}\n{}\nWho may enter? Reply with one line, ANSWER: <name>, or ANSWER: {NOBODY}.",
         lines.join("\n")
     );
-    Draft::atom(AtomSpec { prompt, answer: Answer::Word { right, options } }, right)
+    Draft::atom(AtomSpec { prompt, answer: Answer::Word { right, options }, label: None }, right)
 }
 
 #[cfg(test)]
@@ -242,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_sign_admits_exactly_the_answer() {
-        for spec in (1..=3).flat_map(specs) {
+        for spec in (2..=3).flat_map(specs) {
             let sign = spec.prompt.lines().next().unwrap().trim_start_matches("Only those who ");
             let (must, never) = sign.split_once(" may enter").unwrap();
             let must: Vec<String> = must.split(" and ").map(shown).collect();
@@ -282,14 +306,44 @@ mod tests {
     }
 
     #[test]
-    fn knobs_make_near_misses_and_put_items_first() {
-        let knobs = GatepostKnobs { rules: 1, travellers: 4, near_misses: 3, item_first: true };
+    fn the_item_asked_for_stands_beside_the_right_number() {
+        for spec in specs(1) {
+            let Answer::Word { right, options } = &spec.answer else { panic!("not a word") };
+            let item = spec.prompt.split("Only one may enter: ").nth(1).unwrap();
+            let numbers: Vec<&str> =
+                spec.prompt.lines().filter_map(|l| l.strip_prefix(&format!("{item}: "))).collect();
+            assert_eq!(numbers, [options[*right].as_str()], "{}", spec.prompt);
+            assert_eq!(spec.label.as_deref(), Some(item));
+            assert_eq!(spec.answer.domain(), Some(4));
+        }
+    }
+
+    #[test]
+    fn knobs_name_travellers_and_ask_for_several_looks() {
+        for (rules, numbered) in [(1, false), (3, true)] {
+            let knobs = GatepostKnobs { rules, travellers: 6, near_misses: 1, numbered };
+            for seed in 0..50 {
+                let draft = draft(1, &mut Philox::named(&format!("knobs/{seed}")), &knobs);
+                let spec: AtomSpec = serde_json::from_value(draft.hidden).unwrap();
+                assert_eq!(spec.label, None);
+                let sign = spec.prompt.lines().next().unwrap().trim_start_matches("Only those who ");
+                let must: Vec<String> =
+                    sign.trim_end_matches(" may enter.").split(" and ").map(shown).collect();
+                assert_eq!(must.len(), rules);
+                check(&spec, &must, &[]);
+            }
+        }
+    }
+
+    #[test]
+    fn knobs_make_near_misses() {
+        let knobs = GatepostKnobs { rules: 1, travellers: 4, near_misses: 3, numbered: true };
         for seed in 0..50 {
             let draft = draft(1, &mut Philox::named(&format!("knobs/{seed}")), &knobs);
             let prompt = draft.hidden["prompt"].as_str().unwrap();
-            let item = prompt.split("carry the ").nth(1).unwrap().split(" may").next().unwrap();
-            let listed: Vec<&str> =
-                prompt.lines().filter_map(|l| l.split_once(": ")).map(|(i, _)| i).collect();
+            let (list, item) = prompt.split_once("\nReply").unwrap();
+            let item = item.split("Only one may enter: ").nth(1).unwrap();
+            let listed: Vec<&str> = list.lines().filter_map(|l| l.split_once(": ")).map(|(i, _)| i).collect();
             assert_eq!(listed.iter().filter(|i| **i == item).count(), 1);
             let similar = |i: &str| i.split(' ').zip(item.split(' ')).any(|(a, b)| a == b);
             assert_eq!(listed.iter().filter(|i| similar(i)).count(), 4, "{prompt}");

@@ -79,6 +79,17 @@ pub fn number(value: &str) -> Option<i64> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
+/// What stands before the last colon of `value`, and what stands behind it; an unlabelled
+/// value is all behind.
+pub fn labelled(value: &str) -> (Option<&str>, &str) {
+    match value.rsplit_once(':') {
+        Some((label, rest)) => {
+            (Some(label.trim_end_matches(is_wrapping)), rest.trim_start_matches(is_wrapping))
+        }
+        None => (None, value),
+    }
+}
+
 /// Index of the option that `value` starts with (a leading `the` is skipped), ignoring case;
 /// `None` when it starts with none of them, or names a second one later on.
 pub fn option(value: &str, options: &[String]) -> Option<usize> {
@@ -167,12 +178,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn labels_are_taken_off() {
+        for (value, expected) in [
+            ("7", (None, "7")),
+            ("tin key: 7", (Some("tin key"), "7")),
+            ("**tin key**: **7", (Some("**tin key"), "7")),
+            ("tin key:7 or a: 8", (Some("tin key:7 or a"), "8")),
+            (":", (Some(""), "")),
+        ] {
+            assert_eq!(labelled(value), expected, "{value:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn never_panics(text in "\\PC{0,60}", tail in any::<String>()) {
             for reply in [text.clone(), tail.clone(), format!("ANSWER:{text}\n{tail}"), format!("*answer*{tail}:{text}")] {
                 if let Some(value) = field(&reply, "ANSWER") {
-                    let _ = (number(value), option(value, &options()));
+                    let _ = (number(value), option(value, &options()), labelled(value));
                 }
             }
         }

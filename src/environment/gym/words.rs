@@ -24,6 +24,13 @@ pub fn names(rng: &mut Philox, count: usize) -> Vec<String> {
     sample(rng, &ONSETS, count).into_iter().map(|onset| format!("{onset}{}", rng.choose(&ENDINGS))).collect()
 }
 
+/// `count` distinct whole numbers from 1 to `most`, written out; `most` must be at least `count`.
+pub fn numbers(rng: &mut Philox, count: usize, most: i64) -> Vec<String> {
+    let mut all: Vec<i64> = (1..=most).collect();
+    rng.shuffle(&mut all);
+    all.iter().take(count).map(i64::to_string).collect()
+}
+
 /// One personal name.
 pub fn name(rng: &mut Philox) -> String {
     format!("{}{}", rng.choose(&ONSETS), rng.choose(&ENDINGS))
@@ -44,6 +51,7 @@ mod tests {
         let mut rng = Philox::named("words");
         for _ in 0..200 {
             assert_eq!(names(&mut rng, 6).into_iter().collect::<BTreeSet<_>>().len(), 6);
+            assert_eq!(numbers(&mut rng, 9, 9).into_iter().collect::<BTreeSet<_>>().len(), 9);
             assert_eq!(sample(&mut rng, &["a", "b", "c"], 5).into_iter().collect::<BTreeSet<_>>().len(), 3);
         }
     }

@@ -1,5 +1,6 @@
 //! The forest of paired deltas: dot and interval for each row, zero line, preregistered bar, pooled
 //! diamond, numbers at the right. An undefined interval is a dot and words, an undefined value words.
+//! The narrow drawing is in `narrow`.
 
 use super::Size;
 use super::axis::Axis;
@@ -27,11 +28,11 @@ struct Columns {
 pub fn body(scene: &Scene, size: Size) -> (u32, u32, String) {
     match size {
         Size::Wide => wide(scene),
-        Size::Narrow => narrow(scene),
+        Size::Narrow => super::narrow::body(scene),
     }
 }
 
-fn values(scene: &Scene) -> Vec<f64> {
+pub(super) fn values(scene: &Scene) -> Vec<f64> {
     let marks = scene.marks().flat_map(|(_, mark)| match &mark.at {
         At::Estimate { value, low, high } => [value.get(), low.get(), high.get()],
         At::Pair { left, right } => [Some(*left), Some(*right), None],
@@ -43,7 +44,7 @@ fn count(n: Option<f64>) -> String {
     n.map_or_else(String::new, |n| format(n, &Style { thousands: true, ..Style::plain(0) }))
 }
 
-fn interval_text(mark: &Mark) -> String {
+pub(super) fn interval_text(mark: &Mark) -> String {
     match &mark.at {
         At::Estimate { value: Number::Undefined(_), .. } => String::new(),
         At::Estimate { low, high, .. } => {
@@ -53,7 +54,7 @@ fn interval_text(mark: &Mark) -> String {
     }
 }
 
-fn value_text(mark: &Mark) -> String {
+pub(super) fn value_text(mark: &Mark) -> String {
     match &mark.at {
         At::Estimate { value, .. } => print(value, &delta_style()),
         At::Pair { .. } => String::new(),
@@ -112,7 +113,7 @@ fn bar_label(drawing: &mut Drawing, scene: &Scene, axis: &Axis, y: f64, (left, r
     }
 }
 
-fn mark(drawing: &mut Drawing, mark: &Mark, axis: &Axis, y: f64) {
+pub(super) fn mark(drawing: &mut Drawing, mark: &Mark, axis: &Axis, y: f64) {
     let At::Estimate { value: Number::Defined(value), low, high } = &mark.at else {
         return;
     };
@@ -143,7 +144,7 @@ fn mark(drawing: &mut Drawing, mark: &Mark, axis: &Axis, y: f64) {
     }
 }
 
-fn undefined(mark: &Mark) -> Option<String> {
+pub(super) fn undefined(mark: &Mark) -> Option<String> {
     match &mark.at {
         At::Estimate { value: Number::Undefined(why), .. } => Some(format!("undefined: {why}")),
         _ => None,
@@ -210,54 +211,6 @@ fn wide_row(drawing: &mut Drawing, row: &Mark, columns: &Columns, axis: &Axis, y
         drawing.anchored("m", "end", columns.n, y, &count(row.n));
     }
     mark(drawing, row, axis, y - 4.5);
-    drawing.close();
-}
-
-fn narrow(scene: &Scene) -> (u32, u32, String) {
-    let axis = Axis::around(values(scene), 6.0, 334.0);
-    let rows: usize = scene.panels.iter().map(|panel| panel.marks.len()).sum();
-    let heads = scene.panels.iter().filter(|p| !p.heading.is_empty()).count();
-    let top = 26.0;
-    let pooled = if scene.pooled.is_some() { 56.0 } else { 8.0 };
-    let bottom = top + rows as f64 * 42.0 + heads as f64 * 32.0 + pooled;
-    let mut drawing = Drawing::default();
-    rules(&mut drawing, scene, &axis, (top, bottom), 5);
-    drawing.line("axis", (4.0, bottom), (336.0, bottom));
-    bar_label(&mut drawing, scene, &axis, 16.0, (0.0, 340.0));
-    drawing.text("axl", 4.0, bottom + 38.0, &scene.axis);
-    let mut y = top;
-    for panel in &scene.panels {
-        if !panel.heading.is_empty() {
-            y += 32.0;
-            drawing.text("grp", 0.0, y - 8.0, &fit(&panel.heading, 330.0));
-        }
-        for row in &panel.marks {
-            y += 42.0;
-            narrow_row(&mut drawing, row, &axis, y - 25.0);
-        }
-    }
-    if let Some(row) = &scene.pooled {
-        drawing.line("hair", (0.0, y + 6.0), (340.0, y + 6.0));
-        narrow_row(&mut drawing, row, &axis, y + 26.0);
-    }
-    (340, bottom as u32 + 46, drawing.done())
-}
-
-fn narrow_row(drawing: &mut Drawing, row: &Mark, axis: &Axis, y: f64) {
-    let bold = if row.role == Role::Pooled { " b" } else { "" };
-    let (value, ends) = (value_text(row), interval_text(row));
-    let label = if row.note.is_empty() { row.label.clone() } else { format!("{} {}", row.label, row.note) };
-    let ends_room = if ends.is_empty() { 0.0 } else { width(&ends) * 1.04 + 10.0 };
-    drawing.open("row", &sentence(row));
-    drawing.text(&format!("l{bold}"), 0.0, y, &fit(&label, 336.0 - ends_room - width(&value) * 1.06 - 14.0));
-    drawing.anchored(&format!("n{bold}"), "end", 336.0 - ends_room, y, &value);
-    if !ends.is_empty() {
-        drawing.anchored("m", "end", 336.0, y, &ends);
-    }
-    match undefined(row) {
-        Some(words) => drawing.text("m halo", 6.0, y + 18.0, &fit(&words, 326.0)),
-        None => mark(drawing, row, axis, y + 15.0),
-    }
     drawing.close();
 }
 

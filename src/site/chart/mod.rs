@@ -4,6 +4,7 @@
 mod axis;
 mod draw;
 mod forest;
+mod narrow;
 mod scene;
 mod slope;
 mod table;

@@ -3,6 +3,7 @@
 
 use crate::claims::value::Number;
 use crate::site::input::{ChartInput, EstimateInput, TaskInput};
+use crate::site::number::pending;
 
 /// The kind of drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,6 +189,12 @@ impl Scene {
             pooled: None,
             bar: None,
         }
+    }
+
+    /// Whether there is nothing to draw yet: no mark at all, or only estimates that are pending.
+    pub fn is_pending(&self) -> bool {
+        self.marks()
+            .all(|(_, mark)| matches!(&mark.at, At::Estimate { value, .. } if pending(value).is_some()))
     }
 
     /// Every mark with its panel's heading, in reading order, the pooled one last.

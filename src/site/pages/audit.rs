@@ -1,9 +1,9 @@
 //! The audit page: broken rules, then every printed number with its two values, mismatches first.
 
-use super::{Head, Site, Tally, audit_rows};
+use super::{Head, Site, Tally, audit_table};
 use crate::error::Result;
 use crate::site::input::{AuditEntry, Verdict};
-use crate::site::text::{breakable, count, counted};
+use crate::site::text::{breakable, coded, count, counted};
 use serde_json::{Value, json};
 
 /// `audit/index.html`.
@@ -16,14 +16,14 @@ pub fn page(site: &mut Site<'_>) -> Result<()> {
         .findings
         .iter()
         .map(|(rule, file, row, detail)| {
-            json!({"rule": rule, "file_html": breakable(file), "row": row.map(count), "detail": detail})
+            json!({"rule": rule, "file_html": breakable(file), "row": row.map(count), "detail_html": coded(detail)})
         })
         .collect();
     let context = json!({
         "tally": tally_cells(site, &tally),
         "findings": findings,
         "findings_size": counted(findings.len(), "finding"),
-        "rows": audit_rows(site, &entries, "../"),
+        "audited": audit_table(site, &entries, "../"),
         "rows_size": counted(entries.len(), "number"),
     });
     let head = Head {

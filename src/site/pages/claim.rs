@@ -182,12 +182,16 @@ fn forest(site: &mut Site<'_>, input: &ClaimInput, folder: &str) -> Result<Value
     }
     let title = format!("Evidence of claim {}", input.id);
     let scene = Scene::forest(&title, &[(String::new(), input.forest.clone())], None, None);
+    if scene.is_pending() {
+        return Ok(json!({"pending": true}));
+    }
     let table = scene.table();
     let base = "figures/evidence";
     site.files.add(&format!("{folder}/{base}.svg"), scene.svg_file())?;
     site.files.add(&format!("{folder}/{base}.csv"), table.csv())?;
     site.files.add(&format!("{folder}/{base}.json"), scene.json())?;
     Ok(json!({
+        "pending": false,
         "wide_svg": scene.svg("evidence-chart", Size::Wide),
         "narrow_svg": scene.svg("evidence-chart", Size::Narrow),
         "table_html": figure::table_html(&table),

@@ -14,6 +14,30 @@ pub fn folder(path: &str) -> String {
     path.replace('/', "--")
 }
 
+/// Columns that say most about a row; the preview begins with those that a file has.
+const TELLING: [&str; 9] = [
+    "task_id",
+    "family",
+    "seed",
+    "rollout",
+    "reward",
+    "solved",
+    "parse_ok",
+    "finish_reason",
+    "completion_tokens",
+];
+
+/// The preview's order of a file's columns: the telling ones, then the rest as in the file.
+fn order(file: &FileInput) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..file.columns.len()).collect();
+    let rank = |i: &usize| {
+        let name = file.columns.get(*i).map_or("", |(name, ..)| name.as_str());
+        TELLING.iter().position(|telling| *telling == name).unwrap_or(TELLING.len())
+    };
+    order.sort_by_key(rank);
+    order
+}
+
 /// A page and a copy for each of the experiment's files.
 pub fn pages(site: &mut Site<'_>, experiment: &ExperimentInput) -> Result<()> {
     for file in &experiment.files {
@@ -44,8 +68,13 @@ fn page(site: &mut Site<'_>, experiment: &ExperimentInput, file: &FileInput) -> 
             "numeric": numeric,
         }));
     }
-    let preview: Vec<Vec<Value>> =
-        file.preview.iter().map(|row| row.iter().zip(&numeric).map(cell).collect()).collect();
+    let order = order(file);
+    let preview: Vec<Vec<Value>> = file
+        .preview
+        .iter()
+        .map(|row| order.iter().filter_map(|i| Some(cell((row.get(*i)?, numeric.get(*i)?)))).collect())
+        .collect();
+    let heads: Vec<&Value> = order.iter().filter_map(|i| columns.get(*i)).collect();
     let context = json!({
         "slug": experiment.slug,
         "experiment_title": experiment.title,
@@ -56,8 +85,10 @@ fn page(site: &mut Site<'_>, experiment: &ExperimentInput, file: &FileInput) -> 
         "size": size(file.bytes),
         "rows": count(file.rows),
         "columns_size": counted(columns.len(), "column"),
+        "heads": heads,
+        "rows_size": counted(file.rows, "row"),
         "columns": columns,
-        "preview_size": counted(preview.len(), "row"),
+        "preview_size": count(preview.len()),
         "preview": preview,
     });
     let head = Head {

@@ -1,14 +1,16 @@
 //! An experiment's page, from its status form to its record. Sections without content vanish; what is
 //! missing, incomplete or pending is said in words.
 
+use super::card::card;
 use super::sections::Sections;
 use super::{Head, Site, Tally, data, figure};
 use crate::error::Result;
 use crate::site::glyphs;
-use crate::site::input::{AuditEntry, CardInput, ExperimentInput, NumberInput, Publication, Verdict};
-use crate::site::number::derivation_address;
-use crate::site::prose::{Prose, find, plain, references};
-use crate::site::text::{breakable, count, counted, day, days, link, root_of, sentence, short_hash, size};
+use crate::site::input::{AuditEntry, ExperimentInput, Publication, Verdict};
+use crate::site::prose::{Prose, plain};
+use crate::site::text::{
+    agreeing, breakable, count, counted, day, days, link, root_of, sentence, short_hash, size,
+};
 use serde_json::{Value, json};
 
 const LOCKED_STAGES: &str = "no section is locked";
@@ -93,7 +95,7 @@ pub fn page(site: &mut Site<'_>, input: &ExperimentInput) -> Result<()> {
         "report_html": report_html,
         "report_path": input.report_path,
         "unbound": input.unbound,
-        "unbound_words": counted(input.unbound, "number"),
+        "unbound_words": format!("{} in this text and its log {} without one.", counted(input.unbound, "number"), if input.unbound == 1 { "stands" } else { "stand" }),
         "arms": arms,
         "locks": locks(input),
         "amendments": input.amendments.iter().map(|(d, t)| json!({"date": d, "day": day(d), "text": t})).collect::<Vec<_>>(),
@@ -141,7 +143,8 @@ fn form(input: &ExperimentInput, tally: &Tally) -> Vec<Value> {
     };
     let legs = input.decision.as_ref().map_or_else(String::new, |decision| {
         let held = decision.legs.iter().filter(|(.., holds)| *holds == Some(true)).count();
-        format!("{held} of {} hold", counted(decision.legs.len(), "leg"))
+        let verb = if decision.legs.len() == 1 { "holds" } else { "hold" };
+        format!("{held} of {} {verb}", counted(decision.legs.len(), "leg"))
     });
     let verdict_note = if input.starved { "starved: too little to train on".to_string() } else { legs };
     let lock = input.locks.last();
@@ -206,64 +209,6 @@ fn notices(input: &ExperimentInput) -> Vec<Value> {
     notices
 }
 
-fn card(
-    prose: &mut Prose<'_>,
-    publication: &Publication,
-    input: &CardInput,
-    place: &str,
-    root: &str,
-) -> Result<Value> {
-    let mut estimates = Vec::new();
-    let mut numbers: Vec<&NumberInput> = Vec::new();
-    let shown = references(&input.value).into_iter().chain(references(&input.note));
-    for reference in shown {
-        let number = find(publication, &reference, place)?;
-        if numbers.iter().any(|n| n.reference == number.reference) {
-            continue;
-        }
-        if let Some(interval) = &number.interval {
-            estimates.push(json!({"name": number.text, "value": interval}));
-        }
-        numbers.push(number);
-    }
-    let undefined = numbers.iter().find_map(|n| match &n.value {
-        crate::claims::value::Number::Undefined(why) => Some(why.clone()),
-        crate::claims::value::Number::Defined(_) => None,
-    });
-    if let Some(n) = numbers.iter().find_map(|n| n.n.as_ref()) {
-        estimates.push(json!({"name": "n", "value": n}));
-    }
-    let flags: Vec<String> = flags(&numbers);
-    let worst = numbers.iter().map(|n| n.verdict).min();
-    let badge_html = worst.map_or_else(String::new, |worst| {
-        let same = numbers.iter().filter(|n| n.verdict == worst).count();
-        let words = match worst {
-            Verdict::Match => format!("match, {}", counted(numbers.len(), "number")),
-            other => format!("{}, {same} of {}", other.word(), numbers.len()),
-        };
-        let first = numbers.iter().find(|n| n.verdict == worst);
-        let href = first.map(|n| format!("{root}{}", derivation_address(&n.scope, &n.id)));
-        glyphs::badge(worst, &words, href.as_deref())
-    });
-    Ok(json!({
-        "label": plain(&input.label),
-        "value_html": prose.inline(&input.value, place)?,
-        "estimates": estimates,
-        "undefined": undefined,
-        "flags": flags,
-        "note_html": prose.inline(&input.note, place)?,
-        "badge_html": badge_html,
-    }))
-}
-
-fn flags(numbers: &[&NumberInput]) -> Vec<String> {
-    let mut flags: Vec<String> =
-        numbers.iter().flat_map(|n| &n.warnings).map(|w| w.code.replace('_', " ")).collect();
-    flags.sort();
-    flags.dedup();
-    flags
-}
-
 fn decision(input: &ExperimentInput) -> Value {
     input.decision.as_ref().map_or(Value::Null, |decision| {
         let legs: Vec<Value> = decision
@@ -293,7 +238,7 @@ fn arms(input: &ExperimentInput) -> Vec<Value> {
         .map(|(arm, ..)| (arm.as_str(), ""));
     described
         .chain(others)
-        .map(|(name, words)| json!({"name": name, "words": words, "episodes": episodes(name)}))
+        .map(|(name, words)| json!({"name": name, "words": agreeing(words), "episodes": episodes(name)}))
         .collect()
 }
 

@@ -7,7 +7,7 @@ use crate::site::glyphs;
 use crate::site::input::{FigureInput, Verdict};
 use crate::site::number::derivation_address;
 use crate::site::prose::{Prose, plain};
-use crate::site::text::{breakable, counted, escape, root_of};
+use crate::site::text::{agreeing, breakable, counted, escape, root_of};
 use serde_json::{Value, json};
 
 /// The figure's part of a page in the folder `folder` (such as `experiments/demo`), its number on that
@@ -25,9 +25,13 @@ pub fn figure(
     let table = scene.table();
     let id = format!("fig-{}", input.id);
     let base = format!("figures/{}", input.id);
-    site.files.add(&format!("{folder}/{base}.svg"), scene.svg_file())?;
-    site.files.add(&format!("{folder}/{base}.csv"), table.csv())?;
-    site.files.add(&format!("{folder}/{base}.json"), scene.json())?;
+    // A figure without rows says so in words; an empty chart or an empty file would say nothing.
+    let pending = scene.is_pending();
+    if !pending {
+        site.files.add(&format!("{folder}/{base}.svg"), scene.svg_file())?;
+        site.files.add(&format!("{folder}/{base}.csv"), table.csv())?;
+        site.files.add(&format!("{folder}/{base}.json"), scene.json())?;
+    }
     let root = root_of(&format!("{folder}/index.html"));
     let derivations: Vec<Value> = input
         .derivations
@@ -42,13 +46,14 @@ pub fn figure(
         "evidence": evidence,
         "title_html": prose.inline(&input.title, &place)?,
         "plain_title": plain(&input.title),
-        "badge_html": badge(input, href.as_deref()),
+        "pending": pending,
+        "badge_html": if pending { String::new() } else { badge(input, href.as_deref()) },
         "how_html": prose.inline(&input.how_to_read, &place)?,
         "takeaway_html": prose.inline(&input.takeaway, &place)?,
         "technical_html": prose.inline(&input.technical, &place)?,
         "wide_svg": scene.svg(&id, Size::Wide),
         "narrow_svg": scene.svg(&id, Size::Narrow),
-        "caption": input.caption,
+        "caption": if pending { String::new() } else { agreeing(&input.caption) },
         "table_html": table_html(&table),
         // A long table is not printed; its rows are in the downloads.
         "bulk": table.rows.len() > 40,

@@ -1,15 +1,18 @@
 //! The first page, the list of experiments, and the page for an address that does not exist.
 
 use super::audit::tally_cells;
-use super::{Head, Site, Tally, audit_rows, experiment};
+use super::{Head, Site, Tally, audit_table, experiment};
 use crate::claims::number::{Style, format as printed};
 use crate::claims::value::Number;
 use crate::error::Result;
 use crate::site::chart::spark;
 use crate::site::glyphs;
-use crate::site::input::{AuditEntry, ChartInput, EstimateInput, ExperimentInput, Publication, Verdict};
-use crate::site::prose::plain;
-use crate::site::text::{counted, day, days};
+use crate::site::input::{
+    AuditEntry, CardInput, ChartInput, EstimateInput, ExperimentInput, Publication, Verdict,
+};
+use crate::site::number::pending;
+use crate::site::prose::{plain, references};
+use crate::site::text::{agreeing, counted, day, days};
 use serde_json::{Value, json};
 
 /// How many experiments and changes the first page shows.
@@ -31,7 +34,7 @@ pub fn home(site: &mut Site<'_>) -> Result<()> {
         newest(publication).into_iter().take(SHOWN).map(|e| entry(publication, e)).collect();
     let context = json!({
         "tally": if tally.all() > 0 { tally_cells(site, &tally) } else { Vec::new() },
-        "attention": audit_rows(site, &attention, ""),
+        "audited": audit_table(site, &attention, ""),
         "experiments": entries,
         "experiments_size": counted(publication.experiments.len(), "experiment"),
         "statuses": super::claim::by_status(publication, "", false),
@@ -120,7 +123,10 @@ fn entry(publication: &Publication, input: &ExperimentInput) -> Value {
         Some((pooled, bar)) => (spark(pooled, bar).unwrap_or_default(), headline_words(pooled)),
         None => (
             String::new(),
-            input.cards.first().map_or_else(Vec::new, |card| vec![plain(&card.value), plain(&card.label)]),
+            input
+                .cards
+                .first()
+                .map_or_else(Vec::new, |card| vec![headline_value(publication, card), plain(&card.label)]),
         ),
     };
     json!({
@@ -132,23 +138,37 @@ fn entry(publication: &Publication, input: &ExperimentInput) -> Value {
         "lifecycle_html": glyphs::lifecycle(&input.lifecycle),
         "outcome_html": glyphs::outcome(input.verdict.as_deref()),
         "starved": input.starved,
+        "spark_caption": match headline {
+            Some((_, Some(_))) if !spark_svg.is_empty() => "Change and its interval; upright line: no change; dashed: the bar",
+            Some(_) if !spark_svg.is_empty() => "Change and its interval; upright line: no change",
+            _ => "",
+        },
         "spark_svg": spark_svg,
         "lines": lines,
         "badge_html": badge_html,
     })
 }
 
+/// A card's value as plain text; `pending` while its first number has no rows.
+fn headline_value(publication: &Publication, card: &CardInput) -> String {
+    let first = references(&card.value).into_iter().next();
+    let waits = first.and_then(|(reference, _)| pending(&publication.numbers.get(&reference)?.value));
+    if waits.is_some() { "pending".to_string() } else { plain(&card.value) }
+}
+
 fn headline_words(pooled: &EstimateInput) -> Vec<String> {
     let style = Style { plus: true, ..Style::plain(3) };
     let first = match (&pooled.value, pooled.low.get(), pooled.high.get()) {
+        _ if pending(&pooled.value).is_some() => "pending".to_string(),
         (Number::Undefined(why), ..) => format!("— ({why})"),
         (Number::Defined(v), Some(low), Some(high)) => {
             format!("{} [{}, {}]", printed(*v, &style), printed(low, &style), printed(high, &style))
         }
         (Number::Defined(v), ..) => format!("{}, interval undefined", printed(*v, &style)),
     };
-    let n =
-        pooled.n.map(|n| format!("n = {} tasks", printed(n, &Style { thousands: true, ..Style::plain(0) })));
+    let n = pooled.n.map(|n| {
+        agreeing(&format!("n = {} tasks", printed(n, &Style { thousands: true, ..Style::plain(0) })))
+    });
     std::iter::once(first).chain(n).collect()
 }
 

@@ -3,7 +3,7 @@
 use super::{Head, Site};
 use crate::error::Result;
 use crate::site::number::derivation_address;
-use crate::site::text::{breakable, counted};
+use crate::site::text::{breakable, counted, full};
 use serde_json::{Value, json};
 
 /// `method/index.html`.
@@ -27,8 +27,8 @@ pub fn page(site: &mut Site<'_>) -> Result<()> {
             json!({
                 "id": estimator.id,
                 "title": estimator.title,
-                "formula": estimator.formula,
-                "source": estimator.source,
+                "formula": full(&estimator.formula),
+                "source": full(&estimator.source),
                 "parts": estimator.parts.join(", "),
                 "used_size": counted(used.len(), "derivation"),
                 "used": used,

@@ -1,6 +1,9 @@
 //! The pages: one file for each kind, and what they share, from a publication to [`Files`].
 
+mod align;
 mod audit;
+mod audited;
+mod card;
 mod claim;
 mod data;
 mod derivation;
@@ -8,15 +11,16 @@ mod experiment;
 mod figure;
 mod home;
 mod method;
+mod results;
 mod sections;
 
 use super::glyphs;
 use super::input::{AuditEntry, Publication, Verdict};
-use super::number::derivation_address;
 use super::output::Files;
 use super::templates::{ASSETS, Templates};
 use super::text::{breakable, counted, root_of};
 use crate::error::Result;
+use audited::audit_table;
 use serde_json::{Value, json};
 
 /// What every page needs.
@@ -127,27 +131,6 @@ impl Tally {
             .map(|(v, n)| json!({"badge_html": glyphs::badge(*v, &format!("{n} {}", v.word()), href)}))
             .collect()
     }
-}
-
-/// Lines of the audit for a table: verdict, place, address, printed, recomputed, why.
-fn audit_rows(site: &Site<'_>, entries: &[&AuditEntry], root: &str) -> Vec<Value> {
-    let rows = entries.iter().map(|entry| {
-        let href = site
-            .publication
-            .numbers
-            .get(&entry.reference)
-            .map(|n| format!("{root}{}", derivation_address(&n.scope, &n.id)));
-        json!({
-            "badge_html": glyphs::badge(entry.verdict, entry.verdict.word(), href.as_deref()),
-            "place_html": breakable(&entry.place),
-            "reference_html": breakable(&entry.reference),
-            "href": href,
-            "printed": entry.printed,
-            "recomputed": entry.recomputed,
-            "reason": entry.reason,
-        })
-    });
-    rows.collect()
 }
 
 /// Files behind a result, for a list.

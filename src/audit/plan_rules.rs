@@ -1,0 +1,242 @@
+//! Rules that bind rows to the plan they were made under: locks and their hashes, receipts that
+//! must stand where rows do, the seed ledger, and the verdict a report may print. They hold
+//! where an experiment has a plan; imported rows have none.
+
+use super::hashes::{head, json, sha256, sorted};
+use super::rules::{Gathered, evaluates, spending};
+use super::sheet::Sheet;
+use super::{Finding, decision, weights};
+use crate::claims::report::{Lifecycle, ReportFront, Verdict};
+use crate::experiment::{Plan, Stage, lock};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// An experiment with a plan.
+pub struct Case<'a> {
+    /// The workspace.
+    pub workspace: &'a Path,
+    /// The experiment's folder name under `data/`.
+    pub slug: &'a str,
+    /// Its plan.
+    pub plan: &'a Plan,
+    /// Front matter of its report, where it has one.
+    pub front: Option<&'a ReportFront>,
+    /// Episode rows.
+    pub episodes: &'a Sheet,
+    /// Harvest rows.
+    pub harvest: &'a Sheet,
+    /// Training rows.
+    pub training: &'a Sheet,
+}
+
+impl Case<'_> {
+    /// Where a receipt lies, relative to the workspace.
+    pub fn receipt_path(&self, name: &str) -> String {
+        format!("data/{}/receipts/{name}.json", self.slug)
+    }
+
+    /// What a receipt says; `None` if there is none, or it is not JSON (found elsewhere).
+    pub fn receipt(&self, name: &str) -> Option<Value> {
+        let value = json(&self.workspace.join(self.receipt_path(name))).ok()?;
+        Some(value.get("receipt").cloned().unwrap_or(value))
+    }
+
+    fn has_receipt(&self, name: &str) -> bool {
+        self.workspace.join(self.receipt_path(name)).is_file()
+    }
+
+    /// Whether an arm's adapter is the one that the experiment trains.
+    pub fn is_trained(&self, arm: &str) -> bool {
+        self.plan.arms.iter().any(|a| a.name == arm && a.adapter.as_deref() == Some("receipt:train"))
+    }
+}
+
+/// All rules about one experiment with a plan. `ledger` is the text of `data/seeds.jsonl`.
+pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for stage in [Stage::Harvest, Stage::Train, Stage::Evaluate] {
+        findings.extend(plan_lock(case, stage));
+    }
+    findings.extend(missing_receipts(case));
+    findings.extend(decision::check(case));
+    findings.extend(verdict(case));
+    findings.extend(weights::check(case));
+    findings.extend(seed_ledger(case, ledger));
+    findings
+}
+
+/// A plan that cannot be read although something was run under it.
+pub fn invalid_plan(workspace: &Path, slug: &str, ran: bool, why: &str) -> Option<Finding> {
+    let locked = [Stage::Harvest, Stage::Train, Stage::Evaluate]
+        .iter()
+        .any(|stage| workspace.join(format!("data/{slug}/receipts/plan-{}.json", stage.as_str())).exists());
+    let detail = format!("rows or locks exist, and this is no plan: {}", why.replace('\n', " "));
+    (ran || locked).then(|| Finding::new("plan_lock", &format!("data/{slug}/experiment.toml"), None, detail))
+}
+
+/// A stage's lock against its own hash, the plan as it stands, the rows and the receipts.
+fn plan_lock(case: &Case, stage: Stage) -> Vec<Finding> {
+    let file = case.receipt_path(&format!("plan-{}", stage.as_str()));
+    let wrong = |detail: String| Finding::new("plan_lock", &file, None, detail);
+    let mut episodes = case.episodes.rows().filter(|(_, _, row)| {
+        stage != Stage::Train && (case.episodes.text(row, "arm") == "harvest") == (stage == Stage::Harvest)
+    });
+    let path = case.workspace.join(&file);
+    if !path.is_file() {
+        let ran = match stage {
+            Stage::Harvest => case.harvest.rows().next().is_some() || episodes.next().is_some(),
+            Stage::Train => case.training.rows().next().is_some(),
+            Stage::Evaluate => episodes.next().is_some(),
+        };
+        return ran
+            .then(|| wrong(format!("rows of the {} stage exist, and its lock does not", stage.as_str())))
+            .into_iter()
+            .collect();
+    }
+    let written = match json(&path) {
+        // Other readers of receipts name a file that is not JSON.
+        Err(_) => return Vec::new(),
+        Ok(written) => written,
+    };
+    let (Some(section), Some(claimed)) =
+        (written.get("section"), written.get("sha256").and_then(Value::as_str))
+    else {
+        return vec![wrong("is no lock: it needs `section` and `sha256`".into())];
+    };
+    let mut findings = Vec::new();
+    if written.get("stage").and_then(Value::as_str) != Some(stage.as_str()) {
+        findings.push(wrong(format!("does not say that it locks `{}`", stage.as_str())));
+    }
+    if sha256(&sorted(section)) != claimed {
+        findings.push(wrong("the locked section does not match its own hash".into()));
+    }
+    match lock::section(case.plan, stage) {
+        Ok(now) if sorted(&now) != sorted(section) => {
+            let changed = lock::changed_paths(section, &now).join(", ");
+            findings.push(wrong(format!("experiment.toml has changed since: {changed}")));
+        }
+        Ok(_) => {}
+        Err(error) => findings.push(wrong(error.to_string())),
+    }
+    let mut foreign = Gathered::new("plan_lock");
+    for (file, number, row) in episodes {
+        let made_under = case.episodes.text(row, "plan_sha256");
+        if made_under != claimed {
+            foreign.add(file, number, || {
+                format!(
+                    "was made under plan {}…, the {} lock is {}…",
+                    head(made_under),
+                    stage.as_str(),
+                    head(claimed)
+                )
+            });
+        }
+    }
+    findings.extend(foreign.into_findings());
+    let receipts: &[&str] = match stage {
+        Stage::Harvest => &["harvest"],
+        Stage::Train => &["train"],
+        Stage::Evaluate => &["headroom", "decision"],
+    };
+    for name in receipts {
+        let Some(receipt) = case.receipt(name) else { continue };
+        if receipt.get("plan_sha256").and_then(Value::as_str) != Some(claimed) {
+            let detail = format!("is not of the plan that the {} stage locked", stage.as_str());
+            findings.push(Finding::new("plan_lock", &case.receipt_path(name), None, detail));
+        }
+    }
+    findings
+}
+
+/// Receipts that must stand because rows of later work do.
+fn missing_receipts(case: &Case) -> Vec<Finding> {
+    let sheet = case.episodes;
+    let adapted = sheet.rows().any(|(_, _, row)| {
+        !sheet.text(row, "adapter_sha256").is_empty() && case.is_trained(sheet.text(row, "arm"))
+    });
+    let trained = case.training.rows().next().is_some();
+    let harvested = case.harvest.rows().next().is_some();
+    let evaluated = sheet.rows().any(|(_, _, row)| evaluates(sheet, row));
+    let finished = case.front.is_some_and(|front| front.lifecycle == Lifecycle::Finished);
+    let rules = [
+        ("harvest", harvested || trained, "harvest or training rows exist"),
+        ("train", trained || adapted, "training rows, or episodes of the trained adapter, exist"),
+        ("merge", adapted, "episodes of the trained adapter exist"),
+        ("headroom", evaluated && !case.plan.gates.is_empty(), "the plan has a gate and was evaluated"),
+        ("decision", evaluated && finished, "the report says finished and evaluation rows exist"),
+    ];
+    rules
+        .into_iter()
+        .filter(|(name, needed, _)| *needed && !case.has_receipt(name))
+        .map(|(name, _, why)| {
+            Finding::new("receipt_missing", &case.receipt_path(name), None, format!("{why}, and it does not"))
+        })
+        .collect()
+}
+
+/// The verdict of the report against the receipts that would give it.
+fn verdict(case: &Case) -> Vec<Finding> {
+    let Some(front) = case.front else { return Vec::new() };
+    let file = format!("site/experiments/{}/report.md", case.slug);
+    let printed = front.verdict.map(|verdict| match verdict {
+        Verdict::Positive => "positive",
+        Verdict::Negative => "negative",
+        Verdict::Inconclusive => "inconclusive",
+        Verdict::DesignNegative => "design-negative",
+        Verdict::InstrumentOnly => "instrument-only",
+    });
+    let decision = case.receipt("decision");
+    let outcome = decision.as_ref().and_then(|receipt| receipt.get("decision")?.get("outcome")?.as_str());
+    let detail = match (printed, outcome) {
+        (Some(printed), Some(outcome)) if printed != outcome => {
+            format!("the verdict says `{printed}`, the decision is `{outcome}`")
+        }
+        (None, Some(outcome)) if front.lifecycle == Lifecycle::Finished => {
+            format!("is finished without a verdict, and the decision is `{outcome}`")
+        }
+        (Some("design-negative"), None) => {
+            let refused = case
+                .receipt("headroom")
+                .is_some_and(|receipt| receipt.get("passed").and_then(Value::as_bool) == Some(false));
+            if refused {
+                return Vec::new();
+            }
+            "the verdict says `design-negative`, and no headroom receipt refused the plan".into()
+        }
+        (Some("inconclusive"), None) if front.starved => return starved(case, &file),
+        (Some(printed @ ("positive" | "negative" | "inconclusive")), None) => {
+            format!("the verdict says `{printed}`, and there is no decision")
+        }
+        _ => return Vec::new(),
+    };
+    vec![Finding::new("verdict", &file, None, detail)]
+}
+
+/// A report may only say starved where the harvest receipt does.
+fn starved(case: &Case, file: &str) -> Vec<Finding> {
+    let said = case
+        .receipt("harvest")
+        .is_some_and(|receipt| receipt.get("starved").is_some_and(|starved| !starved.is_null()));
+    let detail = "the report says starved, and no harvest receipt does";
+    (!said).then(|| Finding::new("verdict", file, None, detail.into())).into_iter().collect()
+}
+
+/// Every event seed of a row must stand in the ledger for this experiment and purpose.
+fn seed_ledger(case: &Case, ledger: &str) -> Vec<Finding> {
+    let entries: Vec<Value> = ledger.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let spent: BTreeSet<(i64, &str)> = entries
+        .iter()
+        .filter(|entry| entry.get("experiment").and_then(Value::as_str) == Some(case.slug))
+        .filter_map(|entry| Some((entry.get("seed")?.as_i64()?, entry.get("purpose")?.as_str()?)))
+        .collect();
+    let mut lacking = Gathered::new("seed_ledger");
+    for (seed, purpose, file, number) in spending(case.episodes, case.harvest) {
+        if !spent.contains(&(seed, purpose)) {
+            lacking.add(file, number, || {
+                format!("data/seeds.jsonl does not say that seed {seed} was spent on `{purpose}`")
+            });
+        }
+    }
+    lacking.into_findings().collect()
+}

@@ -1,0 +1,99 @@
+//! What stands beside the numbers, in plain words: the warnings and reasons of `stats` with the
+//! counts of this comparison, and which of them the text heads as warnings or as notes.
+
+use super::wrap::counted;
+use crate::stats::{Estimate, FEW_NONZERO, FEW_UNITS, Undefined, Warning};
+
+/// Codes that only say how the rows were read or the numbers had; all others are warnings.
+const NOTES: [&str; 7] = [
+    "default_seed",
+    "default_rollout",
+    "no_solved",
+    "several_pairs",
+    "training_seeds_averaged",
+    "monte_carlo",
+    "sign_flip_random",
+];
+
+/// A warning of `stats` in words that fit its counts.
+pub fn plain(warning: &Warning, estimate: &Estimate) -> Warning {
+    let (tasks, differ) = (estimate.tasks, estimate.nonzero_differences);
+    let text = match warning.code {
+        "few_tasks" => format!(
+            "only {}: with fewer than {FEW_UNITS} the t interval is shown first",
+            counted(tasks, "paired task")
+        ),
+        "few_clusters" => format!(
+            "only {}: with fewer than {FEW_UNITS} the t interval is shown first",
+            counted(estimate.units, "cluster")
+        ),
+        "few_nonzero" if differ == 0 => {
+            format!(
+                "no task differs between the arms; with fewer than {FEW_NONZERO} that do, no interval keeps its level"
+            )
+        }
+        "few_nonzero" => format!(
+            "only {differ} of {} {} between the arms; with fewer than {FEW_NONZERO} no interval keeps its level",
+            counted(tasks, "task"),
+            if differ == 1 { "differs" } else { "differ" }
+        ),
+        "zero_variance" => {
+            format!("{}: their spread, and so an interval, cannot be estimated", same_amount(estimate))
+        }
+        _ => warning.text.clone(),
+    };
+    Warning::new(warning.code, text)
+}
+
+/// Why a statistic has no value.
+pub fn reason(why: &Undefined, estimate: &Estimate) -> String {
+    match why.0.as_ref() {
+        "no task difference varies" => same_amount(estimate).into(),
+        other => other.into(),
+    }
+}
+
+fn same_amount(estimate: &Estimate) -> &'static str {
+    if estimate.nonzero_differences == 0 {
+        "no task differs between the arms"
+    } else {
+        "all tasks differ by the same amount"
+    }
+}
+
+/// Headings with their entries, warnings first: plain words, then the code in brackets. What is
+/// said of columns that are not there makes one entry.
+pub fn sections(warnings: &[Warning]) -> Vec<(&'static str, Vec<String>)> {
+    let both = |code: &str| warnings.iter().any(|w| w.code == code);
+    let merged = both("default_seed") && both("default_rollout");
+    let entry = |w: &Warning| {
+        match w.code {
+        "default_seed" if merged => Some(
+            "no `seed` and no `rollout` column: one seed, and repeated rows are attempts, in file order [default_seed, default_rollout]".to_owned(),
+        ),
+        "default_rollout" if merged => None,
+        code => Some(format!("{} [{code}]", w.text)),
+    }
+    };
+    let of = |note: bool| {
+        warnings.iter().filter(|w| NOTES.contains(&w.code) == note).filter_map(entry).collect::<Vec<_>>()
+    };
+    let sections = [("warnings", of(false)), ("notes", of(true))];
+    sections.into_iter().filter(|(_, entries)| !entries.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_come_first_and_defaults_are_one_note() {
+        let all = ["default_seed", "default_rollout", "few_tasks"].map(|c| Warning::new(c, "words"));
+        let sections = sections(&all);
+        assert_eq!(sections[0], ("warnings", vec!["words [few_tasks]".to_owned()]));
+        assert_eq!((sections[1].0, sections[1].1.len()), ("notes", 1));
+        assert!(sections[1].1[0].ends_with("[default_seed, default_rollout]"));
+        assert_eq!(super::sections(&all[1..2]), [("notes", vec!["words [default_rollout]".to_owned()])]);
+        assert!(super::sections(&[]).is_empty());
+    }
+}

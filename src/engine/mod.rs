@@ -32,7 +32,15 @@ pub struct Sampling {
 impl Sampling {
     /// Greedy decoding of at most `max_tokens`.
     pub fn greedy(max_tokens: usize) -> Self {
-        Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, max_tokens, stop: Vec::new(), logprobs: false }
+        Sampling {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            max_tokens,
+            stop: Vec::new(),
+            logprobs: false,
+        }
     }
 }
 

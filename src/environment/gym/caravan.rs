@@ -145,8 +145,14 @@ fn write(rng: &mut Philox, shape: &Shape) -> Draft {
     let loads = if shape.lookup { shape.goods } else { shape.goods.min(shape.lines - 1) };
     let mut order: Vec<usize> = (0..loads).collect();
     rng.shuffle(&mut order);
-    for good in order {
-        let quantity = rng.between(2, shape.max_quantity);
+    // In a list quantities differ, so that copying the wrong one is wrong.
+    let mut quantities: Vec<i64> = (2..=shape.max_quantity).collect();
+    rng.shuffle(&mut quantities);
+    for (place, good) in order.into_iter().enumerate() {
+        let quantity = match quantities.get(place) {
+            Some(quantity) if shape.listed => *quantity,
+            _ => rng.between(2, shape.max_quantity),
+        };
         ledger.load(good, quantity, shape.listed);
     }
     // The question is about good 0 (and 1): one line is sure to change it, unless it is a look-up.
@@ -183,7 +189,7 @@ fn write(rng: &mut Philox, shape: &Shape) -> Draft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     /// Reads the log back and counts, by another road than the generator's.
     fn recount(prompt: &str) -> i64 {
@@ -218,6 +224,11 @@ mod tests {
                 let Answer::Number { value, low, high } = spec.answer else { panic!("not a number") };
                 assert_eq!(recount(&spec.prompt), value, "{}", spec.prompt);
                 assert!((low..=high).contains(&value), "{value} is not in {low}..={high}");
+                if level == 1 {
+                    let numbers =
+                        spec.prompt.lines().filter_map(|l| l.split_once(": ")?.1.parse::<i64>().ok());
+                    assert_eq!(numbers.collect::<BTreeSet<_>>().len(), 3, "{}", spec.prompt);
+                }
             }
         }
     }

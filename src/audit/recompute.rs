@@ -135,7 +135,8 @@ impl<'a> Road<'a> {
                 .unwrap_or_default();
             let arms = plan.get("arms").and_then(|arms| arms.as_array());
             let mut names = arms.into_iter().flatten().filter_map(|arm| arm.get("name")?.as_str());
-            if !names.any(|name| name == missing.as_str()) && !(empty && arms.is_none()) {
+            let known = names.any(|name| name == missing.as_str());
+            if !known && (!empty || arms.is_some()) {
                 return Err(Failure::Wrong(format!("there is no arm `{missing}`")));
             }
             return Ok(Some(format!("no rows of arm `{missing}` yet")));

@@ -142,27 +142,25 @@ impl Iterator for Records<'_> {
     type Item = std::result::Result<(usize, Vec<String>), Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let blank = self.rest.len() - self.rest.trim_start_matches(['\r', '\n']).len();
+        self.line += self.rest[..blank].matches('\n').count();
+        self.rest = &self.rest[blank..];
+        if self.rest.is_empty() {
+            return None;
+        }
+        let line = self.line;
+        let mut fields = Vec::new();
         loop {
-            let blank = self.rest.len() - self.rest.trim_start_matches(['\r', '\n']).len();
-            self.line += self.rest[..blank].matches('\n').count();
-            self.rest = &self.rest[blank..];
-            if self.rest.is_empty() {
-                return None;
-            }
-            let line = self.line;
-            let mut fields = Vec::new();
-            loop {
-                match self.field() {
-                    Ok((field, last)) => {
-                        fields.push(field);
-                        if last {
-                            return Some(Ok((line, fields)));
-                        }
+            match self.field() {
+                Ok((field, last)) => {
+                    fields.push(field);
+                    if last {
+                        return Some(Ok((line, fields)));
                     }
-                    Err(e) => {
-                        self.rest = "";
-                        return Some(Err(e));
-                    }
+                }
+                Err(e) => {
+                    self.rest = "";
+                    return Some(Err(e));
                 }
             }
         }

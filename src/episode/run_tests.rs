@@ -246,7 +246,7 @@ fn stop_keeps_what_is_finished() {
         run_unit(&spec(), &Toy::default(), &mut Unruly::new(1, "a"), dir.path(), &mut control).unwrap_err();
     assert!(matches!(error, Error::Interrupted));
     let (at_stop, report) = (seen.done, run(&spec(), &mut Unruly::new(1, "a"), dir.path()).unwrap());
-    assert!(at_stop >= 5 && at_stop < 20);
+    assert!((5..20).contains(&at_stop));
     assert_eq!(report.progress.reused, at_stop);
 }
 

@@ -121,7 +121,8 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
                 "see `rederive new --help` for a plan that works",
             );
         }
-        if !(0.0..=2.0).contains(&h.temperature) || !(h.top_p > 0.0 && h.top_p <= 1.0) {
+        let decodable = (0.0..=2.0).contains(&h.temperature) && h.top_p > 0.0 && h.top_p <= 1.0;
+        if !decodable {
             return bad(
                 key,
                 "temperature must lie in [0, 2] and top_p in (0, 1]".into(),
@@ -135,7 +136,12 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
         || t.batch_rows == 0
         || t.max_tokens < 2
         || t.checkpoint_steps == 0
-        || !(t.alpha > 0.0 && t.learning_rate > 0.0 && t.weight_decay >= 0.0)
+        || !(t.alpha > 0.0
+            && t.learning_rate > 0.0
+            && t.learning_rate.is_finite()
+            && t.alpha.is_finite()
+            && t.weight_decay >= 0.0
+            && t.weight_decay.is_finite())
     {
         return bad("[training]", "rank, alpha, learning_rate, epochs, batch_rows, max_tokens and checkpoint_steps must be positive".into(), "leave a key out to take its default");
     }

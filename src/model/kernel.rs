@@ -4,7 +4,7 @@
 //!
 //! A general gemm does not promise that. Measured with candle's on the shapes of SmolLM2: rows
 //! agree for 2 to 512 rows, but one row alone takes another path and differs. Here any number
-//! of rows is safe. Weights are packed once into panels of [`LANES`] columns.
+//! of rows is safe. Weights are packed once into panels of `LANES` columns.
 
 use rayon::prelude::*;
 use std::sync::OnceLock;

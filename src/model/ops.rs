@@ -54,7 +54,7 @@ pub(super) fn exp(x: f32) -> f32 {
     let clamped = x.clamp(-87.0, 88.0);
     let shifted = clamped * std::f32::consts::LOG2_E + MAGIC;
     let n = shifted - MAGIC;
-    let r = (clamped - n * 0.693_359_375) - n * -2.121_944_4e-4;
+    let r = (clamped - n * (355.0 / 512.0)) - n * -2.121_944_4e-4;
     let mut p = 1.987_569_1e-4;
     p = p * r + 1.398_199_9e-3;
     p = p * r + 8.333_452e-3;

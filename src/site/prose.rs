@@ -310,7 +310,8 @@ impl Rendering<'_, '_, '_> {
                 }
             }
             TagEnd::Link | TagEnd::Image => {
-                if self.state.anchors.pop() == Some(true) {
+                let open = self.state.anchors.pop();
+                if open == Some(true) {
                     self.out.push_str("</a>");
                 }
             }

@@ -4,6 +4,7 @@
 use super::lab;
 use super::{Context, Observer};
 use crate::engine::Sampling;
+use crate::engine::local::{Engine, Options};
 use crate::environment::Environment;
 use crate::episode::{Control, EpisodeRow, Item, Progress, UnitSpec, run_unit, table};
 use crate::error::Result;
@@ -57,7 +58,8 @@ pub fn calibrate(
 ) -> Result<Vec<Cell>> {
     let Request { families, levels, tasks, seed } = *request;
     let folder = tempfile::tempdir()?;
-    let (mut engine, _) = lab::engine(model, harness, None)?;
+    let context_tokens = lab::context_tokens(environment, model, harness, families, levels)?;
+    let mut engine = Engine::new(model.clone(), Options::new(harness.slots, context_tokens))?;
     let items: Vec<Item> = families
         .iter()
         .flat_map(|family| {

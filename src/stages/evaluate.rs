@@ -103,7 +103,7 @@ fn player(experiment: &Experiment, lab: &mut Lab, context: &Context, arm: &Arm) 
     let harness = &experiment.plan.harness.evaluate;
     let Some(folder) = lab::adapter_folder(experiment, arm) else {
         let model = lab.base(experiment, context)?;
-        let (engine, _) = lab::engine(&model, harness, None)?;
+        let (engine, _) = lab::engine(experiment, &model, harness, None)?;
         return Ok(Player { engine, adapter: None, adapter_sha256: None, train_seed: None });
     };
     let adapter_sha256 = Some(crate::hash::sha256_file(&folder.join(adapter::WEIGHTS))?);
@@ -124,11 +124,12 @@ fn player(experiment: &Experiment, lab: &mut Lab, context: &Context, arm: &Arm) 
             let model = lab.base(experiment, context)?;
             let lora = model.load_adapter(&folder)?;
             merge::probe_live(experiment, &model, &lora, &arm.name)?;
-            let (engine, adapter) = lab::engine(&model, harness, Some(lora))?;
+            let (engine, adapter) = lab::engine(experiment, &model, harness, Some(lora))?;
             Ok(Player { engine, adapter, adapter_sha256, train_seed })
         }
         Deploy::Merged => {
             let folder = merge::folder(experiment)?;
+            lab.release();
             let model = Arc::new(lab::load(&folder.to_string_lossy(), context)?);
             let receipt: MergeReceipt = receipts::require(&experiment.root, "merge", "rederive merge")?;
             if model.origin.sha256 != receipt.merged_sha256 {
@@ -138,7 +139,7 @@ fn player(experiment: &Experiment, lab: &mut Lab, context: &Context, arm: &Arm) 
                 .at(folder.display())
                 .hint("remove the folder and run `rederive merge` again"));
             }
-            let (engine, _) = lab::engine(&model, harness, None)?;
+            let (engine, _) = lab::engine(experiment, &model, harness, None)?;
             Ok(Player { engine, adapter: None, adapter_sha256, train_seed })
         }
     }

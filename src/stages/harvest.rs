@@ -32,7 +32,7 @@ pub fn harvest(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Res
     ledger::spend(&experiment.workspace, &experiment.slug, Purpose::Harvest, &plan.seeds.harvest)?;
 
     let model = lab.base(experiment, context)?;
-    let (mut engine, _) = lab::engine(&model, &plan.harness.harvest, None)?;
+    let (mut engine, _) = lab::engine(experiment, &model, &plan.harness.harvest, None)?;
     for seed in &plan.seeds.harvest {
         let unit = Unit {
             arm: ARM,

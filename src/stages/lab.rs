@@ -3,6 +3,7 @@
 
 use super::{Context, Experiment, Observer};
 use crate::engine::local::{Engine, Options};
+use crate::environment::{Environment, Message};
 use crate::episode::{Control, Item, UnitReport, UnitSpec, run_unit};
 use crate::error::{Error, Result};
 use crate::experiment::{Arm, Harness, Purpose};
@@ -11,8 +12,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Longest worked example and prompt that the gym makes at level 4, generously.
-const CONTEXT: usize = 2048;
+/// Tokens that an observation of a later turn may take, generously.
+const OBSERVATION_TOKENS: usize = 96;
+/// Tasks whose prompts are measured to size the context.
+const MEASURED_TASKS: u32 = 8;
 
 /// Holds the base model between stages.
 #[derive(Default)]
@@ -45,6 +48,11 @@ pub struct Unit<'a> {
 }
 
 impl Lab {
+    /// Lets the base model go, so that another can take its memory.
+    pub fn release(&mut self) {
+        self.base = None;
+    }
+
     /// The base model of the plan, read at first use.
     pub fn base(&mut self, experiment: &Experiment, context: &Context) -> Result<Arc<Model>> {
         if let Some(model) = &self.base {
@@ -69,13 +77,43 @@ pub fn load(source: &str, context: &Context) -> Result<Model> {
     Ok(model)
 }
 
+/// Tokens a slot must hold: the longest of a few episodes in this harness, with every turn at its
+/// limit, and a quarter more. Cache memory grows with it, so it is measured and not guessed.
+pub fn context_tokens(
+    environment: &dyn Environment,
+    model: &Model,
+    harness: &Harness,
+    families: &[String],
+    levels: &[u8],
+) -> Result<usize> {
+    let mut longest = 0;
+    for family in families {
+        for level in levels {
+            let examples = environment.examples(family, *level, harness.examples)?;
+            for index in 0..MEASURED_TASKS {
+                // Seed 0 only measures lengths here.
+                let session = environment.begin(&environment.task(family, *level, 0, index)?)?;
+                let mut messages = examples.clone();
+                messages.push(Message::user(session.prompt()));
+                let turns = session.horizon() as usize * (harness.answer_tokens + OBSERVATION_TOKENS);
+                longest = longest.max(model.render(&messages, true)?.len() + turns);
+            }
+        }
+    }
+    Ok((longest + longest / 4).next_multiple_of(64).min(model.config.max_positions))
+}
+
 /// An engine for a model with the harness's slots, and a live adapter if one is given.
 pub fn engine(
+    experiment: &Experiment,
     model: &Arc<Model>,
     harness: &Harness,
     adapter: Option<Lora>,
 ) -> Result<(Engine, Option<usize>)> {
-    let context = CONTEXT.min(model.config.max_positions);
+    let plan = &experiment.plan;
+    let families: Vec<String> = plan.families().cloned().collect();
+    let context =
+        context_tokens(experiment.environment.as_ref(), model, harness, &families, &plan.tasks.levels)?;
     let mut engine = Engine::new(model.clone(), Options::new(harness.slots, context))?;
     let handle = adapter.map(|lora| engine.add_adapter("live", lora)).transpose()?;
     Ok((engine, handle))

@@ -162,7 +162,9 @@ fn answers(
     lora: Option<&Lora>,
 ) -> Result<Vec<Vec<u32>>> {
     let snapshot = lora.map(Lora::snapshot).transpose()?;
-    let (mut engine, adapter): (Engine, _) = lab::engine(model, &experiment.plan.harness.evaluate, snapshot)?;
+    let harness =
+        crate::experiment::Harness { slots: prompts.len(), ..experiment.plan.harness.evaluate.clone() };
+    let (mut engine, adapter): (Engine, _) = lab::engine(experiment, model, &harness, snapshot)?;
     for (id, prompt) in prompts.iter().enumerate() {
         engine.submit(Request {
             id: id as u64,

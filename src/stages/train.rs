@@ -70,7 +70,7 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
     check_harvest(experiment, &harvest)?;
 
     let model = lab.base(experiment, context)?;
-    let (engine, _) = lab::engine(&model, &plan.harness.evaluate, None)?;
+    let (engine, _) = lab::engine(experiment, &model, &plan.harness.evaluate, None)?;
     let rows = examples::build(experiment, &engine)?;
     drop(engine);
     let steps = rows.len().div_ceil(plan.training.batch_rows) * plan.training.epochs;

@@ -132,7 +132,7 @@ fn paragraphs(prose: &str) -> Vec<Range<usize>> {
     for line in code::lines(prose) {
         if prose[line.clone()].trim().is_empty() {
             // A line that a link or code fills alone is blank here, and still no paragraph's end.
-            open = open && line.len() > 0;
+            open = open && !line.is_empty();
         } else if let Some(last) = out.last_mut().filter(|_| open) {
             last.end = line.end;
         } else {

@@ -172,7 +172,7 @@ fn ends(drawing: &mut Drawing, bundles: &[Bundle], axis: &Axis, (x1, x2): (f64, 
 /// Counts on the lines of more than one task, largest first, each where it covers no other.
 fn labels(drawing: &mut Drawing, bundles: &[Bundle], axis: &Axis, (x1, x2): (f64, f64)) {
     let mut several: Vec<&Bundle> = bundles.iter().filter(|b| b.tasks.len() > 1).collect();
-    several.sort_by(|a, b| b.tasks.len().cmp(&a.tasks.len()));
+    several.sort_by_key(|bundle| std::cmp::Reverse(bundle.tasks.len()));
     let mut placed: Vec<(f64, f64, f64)> = Vec::new();
     for bundle in several {
         let words = bundle.tasks.len().to_string();

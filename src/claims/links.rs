@@ -72,11 +72,14 @@ pub fn scan(text: &str) -> Scan {
                     i = end;
                     continue;
                 }
+                if disguised(&live, i + 2) {
+                    scan.troubles.push((i..i + 2, DISGUISED.into()));
+                }
             }
             b']' if free(i) && bytes.get(i + 1) == Some(&b':') && address_start(&live, i + 2).is_some() => {
                 scan.troubles.push((i..i + 2, "a derive address stands in a link definition".into()));
             }
-            b']' if free(i) && matches!(bytes.get(i + 1), Some(b'(' | b':')) && disguised(&live, i + 2) => {
+            b']' if free(i) && bytes.get(i + 1) == Some(&b':') && disguised(&live, i + 2) => {
                 scan.troubles.push((i..i + 2, DISGUISED.into()));
             }
             b'<' if free(i) && address_start(&live, i).is_some() => {

@@ -2,7 +2,7 @@
 //! local candle engine, raw rows in Parquet, statistics recomputed from those rows, an
 //! adversarial audit by a second road, and a website on which every number is checked.
 //!
-//! `docs/ARCHITECTURE.md` is the map; `examples/` shows the library used from another program.
+//! `docs/ARCHITECTURE.md` is the map: what each module turns into what, and what it must not know.
 
 pub mod audit;
 pub mod claims;

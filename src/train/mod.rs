@@ -9,11 +9,9 @@ mod loss;
 mod optimizer;
 mod settings;
 mod sft;
-mod teach;
 #[cfg(test)]
 mod tests;
 
 pub use batch::Example;
 pub use settings::{Schedule, Settings};
 pub use sft::{Step, Trained, sft};
-pub use teach::teach;

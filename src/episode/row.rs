@@ -238,7 +238,7 @@ rows! {
         partial: Option<f64>,
         /// The score by which execution selection chose among rollouts.
         select_score: Option<f64>,
-        /// SHA-256 of the verifier's identity and version.
+        /// SHA-256 of the family's name and version and of what it asks and scores in a few reserved tasks.
         verifier_sha256: String,
         /// Whether a readable answer or action was found in the final reply.
         parse_ok: Option<bool>,

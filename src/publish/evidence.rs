@@ -19,15 +19,6 @@ const STATISTICS: &str = "statistics";
 /// Parts that count things: printed as whole numbers.
 const COUNTS: &[&str] = &["n", "gained", "lost", "both", "neither"];
 
-fn verdict(v: audit::Verdict) -> Verdict {
-    match v {
-        audit::Verdict::Mismatch => Verdict::Mismatch,
-        audit::Verdict::Unverifiable => Verdict::Unverifiable,
-        audit::Verdict::Cited => Verdict::Cited,
-        audit::Verdict::Match => Verdict::Match,
-    }
-}
-
 /// How a part of a derivation is printed where no text prints it.
 pub(super) fn style(derivation: &Derivation, part: &str) -> Style {
     if COUNTS.contains(&part) {
@@ -124,7 +115,7 @@ pub(super) fn computed(entry: &Entry) -> Result<&Derived> {
 fn worst(report: &AuditReport) -> BTreeMap<&str, (Verdict, Option<String>)> {
     let mut out: BTreeMap<&str, (Verdict, Option<String>)> = BTreeMap::new();
     for entry in &report.verdicts {
-        let found = (verdict(entry.verdict), entry.reason.clone());
+        let found = (entry.verdict, entry.reason.clone());
         let slot = out.entry(entry.reference.as_str()).or_insert_with(|| found.clone());
         if found.0 < slot.0 {
             *slot = found;
@@ -139,7 +130,7 @@ fn audit_entry(entry: &audit::Entry) -> AuditEntry {
         reference: entry.reference.clone(),
         printed: entry.printed.clone(),
         recomputed: entry.recomputed.map_or("—".to_string(), |x| x.to_string()),
-        verdict: verdict(entry.verdict),
+        verdict: entry.verdict,
         reason: entry.reason.clone(),
     }
 }
@@ -147,7 +138,7 @@ fn audit_entry(entry: &audit::Entry) -> AuditEntry {
 /// The audit page: every number that a text prints, mismatches first; the values that only
 /// charts and tables take are counted on their derivation's page.
 pub(super) fn audit_page(report: &AuditReport) -> AuditInput {
-    let printed = |e: &&audit::Entry| e.place != STATISTICS || e.verdict != audit::Verdict::Match;
+    let printed = |e: &&audit::Entry| e.place != STATISTICS || e.verdict != Verdict::Match;
     let mut entries: Vec<AuditEntry> = report.verdicts.iter().filter(printed).map(audit_entry).collect();
     entries.sort_by_key(|e| e.verdict);
     AuditInput {

@@ -212,7 +212,8 @@ pub enum SiteCommand {
     Build {
         #[command(flatten)]
         workspace: Workspace,
-        /// Where to write it; default: public/ in the workspace
+        /// Where to write it: an empty or a new folder, or the site to renew (files that are not its
+        /// own are kept); default: public/ in the workspace
         #[arg(long, value_name = "DIR")]
         out: Option<std::path::PathBuf>,
     },
@@ -233,14 +234,6 @@ pub fn site(command: &SiteCommand) -> Result<u8> {
         SiteCommand::Build { workspace, out } => {
             let root = &workspace.workspace;
             let out = out.clone().unwrap_or_else(|| root.join("public"));
-            for texts in ["data", "claims", "site"] {
-                let (inside, folder) = (std::path::absolute(&out)?, std::path::absolute(root.join(texts))?);
-                if inside.starts_with(&folder) {
-                    return Err(Error::invalid(format!("the site would be written inside `{texts}/`"))
-                        .at(out.display())
-                        .hint("leave `--out` out, or name a folder of its own"));
-                }
-            }
             let silent = crate::stages::Silent;
             let context =
                 crate::stages::Context { observer: &silent, stop: &super::STOP, accept_engine: false };

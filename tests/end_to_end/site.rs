@@ -1,0 +1,58 @@
+//! The site's folder: what a rebuild leaves alone, and which places are refused.
+
+use crate::common::{SLUG, copy_of_demo, expect, said, snapshot, text};
+use std::path::Path;
+
+fn build(workspace: &Path, out: &Path, code: i32) -> String {
+    said(&expect(code, &["site", "build", "--workspace", text(workspace), "--out", text(out)]))
+}
+
+#[test]
+fn a_rebuild_through_a_link_keeps_the_link_and_foreign_files() {
+    let (_folder, workspace) = copy_of_demo();
+    let (out, target) = (workspace.join("link"), workspace.join("elsewhere"));
+    std::fs::create_dir(&target).unwrap();
+    std::os::unix::fs::symlink("elsewhere", &out).unwrap();
+    build(&workspace, &out, 0);
+    expect(0, &["site", "check", "--out", text(&out)]);
+    std::fs::write(target.join("CNAME"), "log.example").unwrap();
+    let gone = target.join("derivations").join(SLUG).join("delta").join("notes.txt");
+    std::fs::write(&gone, "mine").unwrap();
+    build(&workspace, &out, 0);
+    assert_eq!(std::fs::read_link(&out).unwrap(), Path::new("elsewhere"));
+    assert_eq!(std::fs::read_to_string(target.join("CNAME")).unwrap(), "log.example");
+    assert_eq!(std::fs::read_to_string(gone).unwrap(), "mine");
+}
+
+#[test]
+fn a_bad_place_for_the_site_is_bad_input() {
+    let (folder, workspace) = copy_of_demo();
+    std::fs::write(folder.path().join("file"), "x").unwrap();
+    std::os::unix::fs::symlink("nowhere", folder.path().join("dangling")).unwrap();
+    std::os::unix::fs::symlink(workspace.join("data"), folder.path().join("hidden")).unwrap();
+    let before = snapshot(folder.path());
+    let mut places = vec![
+        folder.path().join("file"),
+        folder.path().join("file/site"),
+        folder.path().join("dangling"),
+        folder.path().join("hidden/site"),
+        folder.path().to_path_buf(),
+        workspace.clone(),
+        workspace.join("claims/site"),
+        workspace.join("models"),
+    ];
+    if cfg!(target_os = "linux") {
+        places.push("/proc/rederive/site".into());
+    }
+    for out in &places {
+        let said = build(&workspace, out, 2);
+        assert!(said.contains(text(out)) && said.contains("hint:"), "{said}");
+        assert!(before == snapshot(folder.path()), "{} changed the disk", out.display());
+    }
+    for out in places.iter().chain([&workspace.join("nowhere")]) {
+        let output = expect(2, &["site", "check", "--out", text(out)]);
+        assert!(said(&output).contains(text(out)) && said(&output).contains("hint:"), "{}", said(&output));
+    }
+    std::fs::remove_file(workspace.join("public/404.html")).unwrap();
+    expect(1, &["site", "check", "--workspace", text(&workspace)]);
+}

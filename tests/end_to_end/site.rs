@@ -1,6 +1,6 @@
-//! The site's folder: what a rebuild leaves alone, and which places are refused.
+//! The site's folder: what a rebuild leaves alone, which places are refused and with which exit code.
 
-use crate::common::{SLUG, copy_of_demo, expect, said, snapshot, text};
+use crate::common::{SLUG, copy_of_demo, expect, run, said, snapshot, text};
 use std::path::Path;
 
 fn build(workspace: &Path, out: &Path, code: i32) -> String {
@@ -55,4 +55,32 @@ fn a_bad_place_for_the_site_is_bad_input() {
     }
     std::fs::remove_file(workspace.join("public/404.html")).unwrap();
     expect(1, &["site", "check", "--workspace", text(&workspace)]);
+}
+
+#[test]
+fn a_place_that_is_no_workspace_is_bad_input_for_every_verb() {
+    let folder = tempfile::tempdir().unwrap();
+    let (empty, nowhere) = (folder.path().join("empty"), folder.path().join("nowhere"));
+    std::fs::create_dir(&empty).unwrap();
+    let verbs: [&[&str]; 8] = [
+        &["audit"],
+        &["claims", "check"],
+        &["fill"],
+        &["site", "build"],
+        &["site", "check"],
+        &["run", "x"],
+        &["train", "x"],
+        &["status", "x"],
+    ];
+    for workspace in [&empty, &nowhere] {
+        for verb in verbs {
+            let output = run(&[verb, &["--workspace", text(workspace)]].concat());
+            assert_eq!(output.status.code(), Some(2), "{verb:?}\n{}", said(&output));
+            assert!(said(&output).contains("hint:"), "{verb:?}\n{}", said(&output));
+        }
+    }
+    let output = expect(2, &["status", "--workspace", text(&nowhere)]);
+    assert!(said(&output).contains("hint:"), "{}", said(&output));
+    assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0);
+    assert!(!nowhere.exists());
 }

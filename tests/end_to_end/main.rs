@@ -11,3 +11,5 @@ mod invariance;
 mod reference;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod site;
+#[cfg(all(feature = "engine", feature = "site", unix))]
+mod writers;

@@ -10,6 +10,7 @@ pub use ending::Ending;
 use super::{Experiment, list};
 use crate::error::{Error, Result};
 use crate::hash::write_atomic;
+use crate::write_lock::WriteLock;
 use std::path::{Path, PathBuf};
 
 /// File in the root of a demo's workspace: `quick` or `full`.
@@ -27,6 +28,7 @@ pub fn new_experiment(workspace: &Path, slug: &str, plan: &str) -> Result<Vec<Pa
         return Err(Error::invalid(format!("`{slug}` is not a name for an experiment"))
             .hint("use a-z, 0-9 and `-`, such as `commit-an-answer`"));
     }
+    let _lock = WriteLock::start(workspace)?;
     if list(workspace)?.iter().any(|known| known == slug) {
         return Err(Error::invalid(format!("experiment `{slug}` exists already"))
             .at(workspace.join("data").join(slug).display())

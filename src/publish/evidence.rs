@@ -2,6 +2,7 @@
 
 use super::Workspace;
 use crate::audit::{self, AuditReport, sql};
+use crate::claims::Texts;
 use crate::claims::book::Entry;
 use crate::claims::derivation::{Accepts, DataSet, Derivation, Estimator, PARTS, Reference, Weight};
 use crate::claims::ledger::Claim;
@@ -251,7 +252,8 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
             }
             shown.push((row.cloned(), parts));
         }
-        let files: Vec<String> = derived.sources.iter().map(|s| s.path.clone()).collect();
+        let files: Option<Vec<String>> =
+            derived.sources.iter().map(|s| in_site(&workspace.texts, &s.path)).collect();
         out.push(DerivationInput {
             scope: entry.scope.clone(),
             id: entry.id.clone(),
@@ -260,7 +262,7 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
             estimator: estimator_id(derivation),
             formula: known.map_or_else(String::new, |e| e.formula.to_string()),
             method_source: known.map_or_else(String::new, |e| e.source.to_string()),
-            sql: sql::derivation_sql(derivation, &files),
+            sql: files.and_then(|files| sql::derivation_sql(derivation, &files)),
             results: shown,
             warnings: derived.total.warnings.clone(),
             sources: sources(derived),
@@ -269,6 +271,13 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
         });
     }
     Ok(out)
+}
+
+/// Where the site keeps a data file: `data/<slug>/<path>` is `experiments/<slug>/files/<path>` there.
+/// `None` for a file of an experiment that has no page.
+fn in_site(texts: &Texts, path: &str) -> Option<String> {
+    let (slug, rest) = path.strip_prefix("data/")?.split_once('/')?;
+    texts.experiments.contains_key(slug).then(|| format!("experiments/{slug}/files/{rest}"))
 }
 
 /// Files behind a result: path, hash, rows used, rows in all.

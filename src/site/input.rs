@@ -314,7 +314,7 @@ pub struct DerivationInput {
     pub formula: String,
     /// Source of the method.
     pub method_source: String,
-    /// DuckDB SQL for the point value, when the estimator has one.
+    /// DuckDB SQL for the point value, when the estimator has one; its paths start in the site's folder.
     pub sql: Option<String>,
     /// Results: row label (`None` for all rows) and its parts by name, each a key into `numbers` or a text.
     pub results: Vec<(Option<String>, Vec<(String, String)>)>,

@@ -1,6 +1,7 @@
-//! The site's folder: what a rebuild leaves alone, which places are refused and with which exit code.
+//! The site's folder: what a rebuild leaves alone, which places are refused and with which exit code,
+//! and that the SQL on derivation pages names files that are there.
 
-use crate::common::{SLUG, copy_of_demo, expect, run, said, snapshot, text};
+use crate::common::{SLUG, copy_of_demo, demo, expect, run, said, snapshot, text};
 use std::path::Path;
 
 fn build(workspace: &Path, out: &Path, code: i32) -> String {
@@ -83,4 +84,30 @@ fn a_place_that_is_no_workspace_is_bad_input_for_every_verb() {
     assert!(said(&output).contains("hint:"), "{}", said(&output));
     assert_eq!(std::fs::read_dir(&empty).unwrap().count(), 0);
     assert!(!nowhere.exists());
+}
+
+#[test]
+fn the_sql_on_derivation_pages_runs_where_the_page_says() {
+    let public = demo().join("public");
+    let mut queries = 0;
+    for entry in walkdir::WalkDir::new(public.join("derivations")).into_iter().filter_map(|e| e.ok()) {
+        if entry.file_name() != "index.html" {
+            continue;
+        }
+        let page = std::fs::read_to_string(entry.path()).unwrap();
+        let Some((_, rest)) = page.split_once("<pre id=\"query\" tabindex=\"0\"><code>") else { continue };
+        queries += 1;
+        assert!(page.contains("data-for=\"query\""), "the button copies another element");
+        assert!(page.contains("Start it in the site’s folder"), "{}", entry.path().display());
+        let query = ["&#39;", "&#x27;"]
+            .iter()
+            .fold(rest.split("</code>").next().unwrap().to_string(), |text, quote| text.replace(quote, "'"));
+        let query = query.replace("&#x2F;", "/");
+        let (_, files) = query.split_once("read_parquet([").expect("it reads files");
+        for file in files.split(']').next().unwrap().split(", ") {
+            let file = file.trim_matches('\'');
+            assert!(file.ends_with(".parquet") && public.join(file).is_file(), "{file} is not in the site");
+        }
+    }
+    assert!(queries >= 5, "{queries} queries");
 }

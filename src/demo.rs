@@ -9,6 +9,7 @@ use crate::stages::lab::{Lab, fetch_model};
 use crate::stages::{Context, Experiment, evaluate, harvest, merge, train};
 use crate::stats::FEW_NONZERO;
 use crate::stats::decision::Outcome;
+use crate::write_lock::{self, WriteLock};
 use crate::{Error, publish};
 use std::path::{Path, PathBuf};
 
@@ -38,7 +39,7 @@ pub struct Done {
 /// Runs what is missing and builds the website. `Ok` whatever the verdict.
 pub fn demo(options: &Options, context: &Context) -> Result<Done> {
     let folder = &options.folder;
-    let plan = prepare(folder, options.quick)?;
+    let (plan, _lock) = prepare(folder, options.quick)?;
     if options.quick {
         crate::quick::make(folder, context)?;
     } else {
@@ -76,29 +77,44 @@ fn run(experiment: &Experiment, context: &Context) -> Result<Ending> {
     }
 }
 
-/// The plan of this kind of demo; a workspace made by the other kind is refused.
-fn prepare(folder: &Path, quick: bool) -> Result<String> {
+/// The plan of this kind of demo, and the right to write; a workspace made by the other kind is refused.
+fn prepare(folder: &Path, quick: bool) -> Result<(String, WriteLock)> {
     let kind = if quick { "quick" } else { "full" };
     let marker = folder.join(draft::DEMO_MARKER);
-    match fs_err::read_to_string(&marker) {
-        Ok(text) if text.trim() == kind => {}
+    let lock = match fs_err::read_to_string(&marker) {
+        Ok(text) if text.trim() == kind => WriteLock::start(folder)?,
         Ok(text) => {
             return Err(Error::invalid(format!("the folder holds a {} demo", text.trim()))
                 .at(folder.display())
                 .hint("name another folder with `--dir`, or remove this one"));
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            let occupied = folder.is_dir() && fs_err::read_dir(folder)?.next().is_some();
-            if occupied {
+            if folder.is_dir() && occupied(folder)? {
                 return Err(Error::invalid("the folder is not empty and holds no demo")
                     .at(folder.display())
                     .hint("name another folder with `--dir`"));
             }
+            let lock = WriteLock::start(folder)?;
             crate::hash::write_atomic(&marker, format!("{kind}\n").as_bytes())?;
+            lock
         }
-        Err(e) => return Err(e.into()),
+        Err(e) => {
+            return Err(Error::invalid(format!("no demo can be kept here: {e}"))
+                .at(folder.display())
+                .hint("name another folder with `--dir`"));
+        }
+    };
+    Ok((if quick { QUICK_PLAN } else { FULL_PLAN }.to_string(), lock))
+}
+
+/// Whether a folder holds anything but the lock of a demo that was ended before it began.
+fn occupied(folder: &Path) -> Result<bool> {
+    for entry in fs_err::read_dir(folder)? {
+        if entry?.file_name() != write_lock::FILE {
+            return Ok(true);
+        }
     }
-    Ok(if quick { QUICK_PLAN } else { FULL_PLAN }.to_string())
+    Ok(false)
 }
 
 const FULL_PLAN: &str = include_str!("../templates/demo/full.toml");

@@ -30,5 +30,6 @@ pub mod stages;
 pub mod stats;
 #[cfg(feature = "engine")]
 pub mod train;
+pub mod write_lock;
 
 pub use error::{Error, Result};

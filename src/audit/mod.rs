@@ -22,6 +22,8 @@ mod tests;
 mod walk;
 mod weights;
 
+pub use crate::claims::value::Verdict;
+
 use crate::claims::derivation::{DataSet, Reference};
 use crate::claims::front_matter::Document;
 use crate::claims::ledger::Population;
@@ -44,32 +46,6 @@ pub struct Options<'a> {
     /// Values that pages take from cached statistics (charts, tables), by reference
     /// (`derive:<scope>.<id>…`): each is recomputed and compared to 1e-9.
     pub book: Option<&'a BTreeMap<String, f64>>,
-}
-
-/// How a printed number fared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// What is printed is not what the rows give.
-    Mismatch,
-    /// The rows do not let the audit compute it.
-    Unverifiable,
-    /// A fact from elsewhere, printed as it is recorded.
-    Cited,
-    /// The rows give what is printed.
-    Match,
-}
-
-impl Verdict {
-    /// The word shown in tables.
-    pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Mismatch => "mismatch",
-            Verdict::Unverifiable => "unverifiable",
-            Verdict::Cited => "cited",
-            Verdict::Match => "match",
-        }
-    }
 }
 
 /// One printed number.

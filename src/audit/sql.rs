@@ -6,7 +6,8 @@ use crate::episode::row::Cell;
 use std::fmt::Write;
 
 /// A DuckDB query with the columns `label` (the `by` value, or null), `value` and `n`, and for episode
-/// means and paired differences also `se`, `df`, `low` and `high` (95% t interval over tasks).
+/// means and paired differences also `se`, `df`, `low` and `high` (95% t interval over tasks). The paths in
+/// `files` are those that the query names: relative ones hold where DuckDB is started.
 ///
 /// `None` where the query would not be the derivation: other data sets, estimators without SQL
 /// (`last`, at-k, flips), and families as weights or clusters.

@@ -34,11 +34,7 @@ impl Texts {
     /// Reads every text below `root`. The first one that is not well formed is the error: it names file,
     /// line and remedy.
     pub fn load(root: &Path) -> Result<Texts> {
-        if !["data", "claims", "site"].iter().any(|folder| root.join(folder).is_dir()) {
-            return Err(Error::invalid("is not a workspace: it has no `data/`, `claims/` or `site/`")
-                .at(root.display())
-                .hint("name the workspace with `--workspace DIR`"));
-        }
+        require_workspace(root)?;
         let mut texts = Texts::default();
         for slug in names(&root.join("site/experiments"), true)? {
             super::report::check_id(&slug).map_err(|e| e.at(format!("site/experiments/{slug}")))?;
@@ -96,6 +92,16 @@ impl Texts {
             }
         })
     }
+}
+
+/// A workspace is known by one of its folders; an error for anything else.
+pub fn require_workspace(root: &Path) -> Result<()> {
+    if ["data", "claims", "site"].iter().any(|folder| root.join(folder).is_dir()) {
+        return Ok(());
+    }
+    Err(Error::invalid("is not a workspace: it has no `data/`, `claims/` or `site/`")
+        .at(root.display())
+        .hint("name the workspace with `--workspace DIR`"))
 }
 
 /// Names in a folder, sorted by bytes: sub-folders or files; hidden ones are left out. Empty if there is no folder.

@@ -32,6 +32,32 @@ pub struct Warning {
     pub text: String,
 }
 
+/// How a printed number fared in the audit, worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// What is printed is not what the rows give.
+    Mismatch,
+    /// The rows do not let the audit compute it.
+    Unverifiable,
+    /// A fact from elsewhere, printed as it is recorded.
+    Cited,
+    /// The rows give what is printed, at the printed precision.
+    Match,
+}
+
+impl Verdict {
+    /// The word on badges and in tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Mismatch => "mismatch",
+            Verdict::Unverifiable => "unverifiable",
+            Verdict::Cited => "cited",
+            Verdict::Match => "match",
+        }
+    }
+}
+
 /// One evaluated result: its parts by name (`value`, `low`, `high`, `n`, …) and how it was made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluated {

@@ -4,6 +4,7 @@ use super::progress::Terminal;
 use super::{Workspace, print, print_json};
 use crate::error::{Error, Result};
 use crate::stages::{Experiment, draft, status as stage_status};
+use crate::write_lock::WriteLock;
 use std::io::IsTerminal;
 
 /// Width of the terminal, else what `COLUMNS` says, else a readable default.
@@ -119,6 +120,10 @@ pub struct FillArgs {
 
 /// `rederive fill`
 pub fn fill(args: &FillArgs) -> Result<u8> {
+    let _lock = match args.dry_run {
+        true => None,
+        false => Some(WriteLock::take(&args.workspace.workspace)?),
+    };
     let options = crate::claims::fill::Options { update: args.update, dry_run: args.dry_run };
     let changes = crate::claims::fill::fill(&args.workspace.workspace, options)?;
     if args.json {
@@ -212,7 +217,8 @@ pub enum SiteCommand {
     Build {
         #[command(flatten)]
         workspace: Workspace,
-        /// Where to write it; default: public/ in the workspace
+        /// Where to write it: an empty or a new folder, or the site to renew (files that are not its
+        /// own are kept); default: public/ in the workspace
         #[arg(long, value_name = "DIR")]
         out: Option<std::path::PathBuf>,
     },
@@ -233,14 +239,7 @@ pub fn site(command: &SiteCommand) -> Result<u8> {
         SiteCommand::Build { workspace, out } => {
             let root = &workspace.workspace;
             let out = out.clone().unwrap_or_else(|| root.join("public"));
-            for texts in ["data", "claims", "site"] {
-                let (inside, folder) = (std::path::absolute(&out)?, std::path::absolute(root.join(texts))?);
-                if inside.starts_with(&folder) {
-                    return Err(Error::invalid(format!("the site would be written inside `{texts}/`"))
-                        .at(out.display())
-                        .hint("leave `--out` out, or name a folder of its own"));
-                }
-            }
+            let _lock = WriteLock::take(root)?;
             let silent = crate::stages::Silent;
             let context =
                 crate::stages::Context { observer: &silent, stop: &super::STOP, accept_engine: false };

@@ -4,6 +4,7 @@ use super::{STOP, Workspace, print, print_json};
 use crate::cli::progress::Terminal;
 use crate::error::Result;
 use crate::stages::{Context, Experiment, evaluate, harvest, lab::Lab, merge, train};
+use crate::write_lock::WriteLock;
 #[cfg(feature = "site")]
 use std::path::PathBuf;
 
@@ -66,6 +67,7 @@ fn stage<R: serde::Serialize>(
     say: impl FnOnce(&R) -> String,
 ) -> Result<u8> {
     let experiment = Experiment::open(&args.workspace.workspace, &args.experiment)?;
+    let _lock = WriteLock::take(&experiment.workspace)?;
     let context = Context { observer: terminal, stop: &STOP, accept_engine: args.accept_engine };
     let receipt = run(&experiment, &mut Lab::default(), &context)?;
     if args.json {

@@ -213,7 +213,7 @@ impl Wal {
             fs_err::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
         match file.try_lock() {
             Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(Error::refused("another process is running this unit")
+                return Err(Error::invalid("another process is running this unit")
                     .at(path.display())
                     .hint("wait until it ends"));
             }

@@ -45,7 +45,7 @@ pub fn read<T: DeserializeOwned>(experiment: &Path, stage: &str) -> Result<Optio
 /// Reads a receipt that must be there, naming the command that makes it.
 pub fn require<T: DeserializeOwned>(experiment: &Path, stage: &str, command: &str) -> Result<T> {
     read(experiment, stage)?.ok_or_else(|| {
-        Error::refused(format!("the `{stage}` stage has left no receipt"))
+        Error::invalid(format!("the `{stage}` stage has left no receipt"))
             .at(path(experiment, stage).display())
             .hint(format!("run `{command}` first"))
     })
@@ -65,6 +65,6 @@ mod tests {
         fs_err::write(&p, fs_err::read_to_string(&p).unwrap().replace("80", "81")).unwrap();
         assert_eq!(read::<serde_json::Value>(dir.path(), "train").unwrap_err().exit_code(), 1);
         let e = require::<serde_json::Value>(dir.path(), "merge", "rederive merge x").unwrap_err();
-        assert!(e.to_string().contains("rederive merge x"));
+        assert!(e.to_string().contains("rederive merge x") && e.exit_code() == 2);
     }
 }

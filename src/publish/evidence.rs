@@ -2,6 +2,7 @@
 
 use super::Workspace;
 use crate::audit::{self, AuditReport, sql};
+use crate::claims::Texts;
 use crate::claims::book::Entry;
 use crate::claims::derivation::{Accepts, DataSet, Derivation, Estimator, PARTS, Reference, Weight};
 use crate::claims::ledger::Claim;
@@ -18,15 +19,6 @@ use std::collections::BTreeMap;
 const STATISTICS: &str = "statistics";
 /// Parts that count things: printed as whole numbers.
 const COUNTS: &[&str] = &["n", "gained", "lost", "both", "neither"];
-
-fn verdict(v: audit::Verdict) -> Verdict {
-    match v {
-        audit::Verdict::Mismatch => Verdict::Mismatch,
-        audit::Verdict::Unverifiable => Verdict::Unverifiable,
-        audit::Verdict::Cited => Verdict::Cited,
-        audit::Verdict::Match => Verdict::Match,
-    }
-}
 
 /// How a part of a derivation is printed where no text prints it.
 pub(super) fn style(derivation: &Derivation, part: &str) -> Style {
@@ -124,7 +116,7 @@ pub(super) fn computed(entry: &Entry) -> Result<&Derived> {
 fn worst(report: &AuditReport) -> BTreeMap<&str, (Verdict, Option<String>)> {
     let mut out: BTreeMap<&str, (Verdict, Option<String>)> = BTreeMap::new();
     for entry in &report.verdicts {
-        let found = (verdict(entry.verdict), entry.reason.clone());
+        let found = (entry.verdict, entry.reason.clone());
         let slot = out.entry(entry.reference.as_str()).or_insert_with(|| found.clone());
         if found.0 < slot.0 {
             *slot = found;
@@ -139,7 +131,7 @@ fn audit_entry(entry: &audit::Entry) -> AuditEntry {
         reference: entry.reference.clone(),
         printed: entry.printed.clone(),
         recomputed: entry.recomputed.map_or("—".to_string(), |x| x.to_string()),
-        verdict: verdict(entry.verdict),
+        verdict: entry.verdict,
         reason: entry.reason.clone(),
     }
 }
@@ -147,7 +139,7 @@ fn audit_entry(entry: &audit::Entry) -> AuditEntry {
 /// The audit page: every number that a text prints, mismatches first; the values that only
 /// charts and tables take are counted on their derivation's page.
 pub(super) fn audit_page(report: &AuditReport) -> AuditInput {
-    let printed = |e: &&audit::Entry| e.place != STATISTICS || e.verdict != audit::Verdict::Match;
+    let printed = |e: &&audit::Entry| e.place != STATISTICS || e.verdict != Verdict::Match;
     let mut entries: Vec<AuditEntry> = report.verdicts.iter().filter(printed).map(audit_entry).collect();
     entries.sort_by_key(|e| e.verdict);
     AuditInput {
@@ -260,7 +252,8 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
             }
             shown.push((row.cloned(), parts));
         }
-        let files: Vec<String> = derived.sources.iter().map(|s| s.path.clone()).collect();
+        let files: Option<Vec<String>> =
+            derived.sources.iter().map(|s| in_site(&workspace.texts, &s.path)).collect();
         out.push(DerivationInput {
             scope: entry.scope.clone(),
             id: entry.id.clone(),
@@ -269,7 +262,7 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
             estimator: estimator_id(derivation),
             formula: known.map_or_else(String::new, |e| e.formula.to_string()),
             method_source: known.map_or_else(String::new, |e| e.source.to_string()),
-            sql: sql::derivation_sql(derivation, &files),
+            sql: files.and_then(|files| sql::derivation_sql(derivation, &files)),
             results: shown,
             warnings: derived.total.warnings.clone(),
             sources: sources(derived),
@@ -278,6 +271,13 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
         });
     }
     Ok(out)
+}
+
+/// Where the site keeps a data file: `data/<slug>/<path>` is `experiments/<slug>/files/<path>` there.
+/// `None` for a file of an experiment that has no page.
+fn in_site(texts: &Texts, path: &str) -> Option<String> {
+    let (slug, rest) = path.strip_prefix("data/")?.split_once('/')?;
+    texts.experiments.contains_key(slug).then(|| format!("experiments/{slug}/files/{rest}"))
 }
 
 /// Files behind a result: path, hash, rows used, rows in all.

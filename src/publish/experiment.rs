@@ -245,12 +245,7 @@ fn figure(slug: &str, figure: &Figure, workspace: &Workspace, plan: Option<&Plan
                 Reference { scope: slug.into(), id: id.clone(), row: row.cloned(), part: "value".into() };
             if let Some(found) = workspace.audit.verdict_of(&address.to_string()) {
                 numbers += 1;
-                verdict = verdict.min(match found {
-                    crate::audit::Verdict::Mismatch => Verdict::Mismatch,
-                    crate::audit::Verdict::Unverifiable => Verdict::Unverifiable,
-                    crate::audit::Verdict::Cited => Verdict::Cited,
-                    crate::audit::Verdict::Match => Verdict::Match,
-                });
+                verdict = verdict.min(found);
             }
         }
         for (path, sha256, used, total) in sources(derived) {

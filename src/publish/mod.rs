@@ -12,7 +12,7 @@ use crate::site;
 use crate::site::input::Publication;
 use crate::stages::Context;
 use serde::Deserialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// `site/site.toml`
 #[derive(Debug, Clone, Deserialize)]
@@ -98,8 +98,9 @@ fn refusals(workspace: &Workspace) -> Vec<String> {
     out
 }
 
-/// Examines a workspace and builds its site into `out`.
+/// Examines a workspace and builds its site into `out`, which must lie apart from what it is made from.
 pub fn build(root: &Path, out: &Path, context: &Context) -> Result<site::Built> {
+    apart(root, out)?;
     context.observer.begin("audit", None, "");
     let workspace = examine(root)?;
     let s = workspace.audit.summary;
@@ -112,6 +113,33 @@ pub fn build(root: &Path, out: &Path, context: &Context) -> Result<site::Built> 
     let built = site::build(&publication(root, &workspace)?, out)?;
     context.observer.end(&format!("{} pages, every link checked", built.pages));
     Ok(built)
+}
+
+/// Refuses a place for the site among the workspace's own data and texts, or around the workspace.
+fn apart(root: &Path, out: &Path) -> Result<()> {
+    let refuse = |what: String| {
+        Error::invalid(what).at(out.display()).hint("leave `--out` out, or name a folder of its own")
+    };
+    let place = resolved(out)?;
+    for folder in ["data", "claims", "site"] {
+        if place.starts_with(resolved(&root.join(folder))?) {
+            return Err(refuse(format!("the site would be written inside `{folder}/`")));
+        }
+    }
+    if resolved(root)?.starts_with(&place) {
+        return Err(refuse("the site would be written over the workspace".into()));
+    }
+    Ok(())
+}
+
+/// The absolute path, links followed as far as it exists.
+fn resolved(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let known = path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        Some(fs_err::canonicalize(above).ok()?.join(rest))
+    });
+    Ok(known.unwrap_or(path))
 }
 
 /// A problem with the data behind a page.

@@ -1,7 +1,7 @@
 //! The link check over a finished site: every internal link, anchor and asset resolves, no page uses
 //! an id twice, nothing is loaded from elsewhere, and the manifest agrees with the files.
 
-use super::output::MANIFEST;
+use super::output::{self, MANIFEST};
 use crate::error::{Error, Problem, Result};
 use crate::hash::sha256_file;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +21,18 @@ struct Page {
 }
 
 /// What is wrong with the site in `folder`: broken links and anchors, missing assets, repeated ids, and
-/// files that the manifest does not know or knows with another hash. Sorted by place.
+/// files that the manifest does not know or knows with another hash. Sorted by place. A place that holds
+/// no built site is an error.
 pub fn check(folder: &Path) -> Result<Vec<Problem>> {
+    let Some(listed) = output::manifest(folder)? else {
+        let what = match folder.is_dir() {
+            true => format!("the folder holds no built site: it has no `{MANIFEST}`"),
+            false => "there is no such folder".to_string(),
+        };
+        return Err(Error::invalid(what)
+            .at(folder.display())
+            .hint("name a built site with `--out DIR`, or build one with `rederive site build`"));
+    };
     let files = files(folder)?;
     let mut problems = Vec::new();
     let mut pages = BTreeMap::new();
@@ -38,7 +48,7 @@ pub fn check(folder: &Path) -> Result<Vec<Problem>> {
     for address in files.iter().filter(|a| a.ends_with(".css")) {
         styles(folder, address, &files, &mut problems)?;
     }
-    manifest(folder, &files, &mut problems)?;
+    manifest(folder, &files, &listed, &mut problems)?;
     problems.sort_by(|a, b| (&a.place, &a.what).cmp(&(&b.place, &b.what)));
     Ok(problems)
 }
@@ -270,16 +280,13 @@ fn styles(folder: &Path, address: &str, files: &BTreeSet<String>, problems: &mut
     Ok(())
 }
 
-fn manifest(folder: &Path, files: &BTreeSet<String>, problems: &mut Vec<Problem>) -> Result<()> {
-    if !files.contains(MANIFEST) {
-        problems.push(problem(MANIFEST.to_string(), "the list of files is missing".to_string()));
-        return Ok(());
-    }
-    let text = fs_err::read_to_string(folder.join(MANIFEST))?;
-    let listed: BTreeMap<String, String> = serde_json::from_str(&text).map_err(|e| {
-        Error::invalid(format!("is not a list of files and hashes: {e}")).at(folder.join(MANIFEST).display())
-    })?;
-    for (address, hash) in &listed {
+fn manifest(
+    folder: &Path,
+    files: &BTreeSet<String>,
+    listed: &BTreeMap<String, String>,
+    problems: &mut Vec<Problem>,
+) -> Result<()> {
+    for (address, hash) in listed {
         if !files.contains(address) {
             problems
                 .push(problem(address.clone(), "the list of files has it, the folder does not".to_string()));

@@ -1,6 +1,8 @@
 //! What the site is made from: plain values, already computed, checked and addressed. Pages
 //! format them; nothing here or below computes a number.
 
+pub use crate::claims::value::Verdict;
+
 use crate::claims::value::{Number, Warning};
 use crate::episode::row::Cell;
 use std::collections::BTreeMap;
@@ -32,31 +34,6 @@ pub struct Publication {
     pub method: Vec<EstimatorInput>,
     /// Why the site must not be built, if it must not: audit mismatches, broken hashes, unbound numbers in cards.
     pub refusals: Vec<String>,
-}
-
-/// How a printed number fared in the audit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// Recomputed, and different.
-    Mismatch,
-    /// Could not be recomputed.
-    Unverifiable,
-    /// A fact from elsewhere, with its source.
-    Cited,
-    /// Recomputed, and the same at the printed precision.
-    Match,
-}
-
-impl Verdict {
-    /// The word on the badge.
-    pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Mismatch => "mismatch",
-            Verdict::Unverifiable => "unverifiable",
-            Verdict::Cited => "cited",
-            Verdict::Match => "match",
-        }
-    }
 }
 
 /// One number that pages print.
@@ -337,7 +314,7 @@ pub struct DerivationInput {
     pub formula: String,
     /// Source of the method.
     pub method_source: String,
-    /// DuckDB SQL for the point value, when the estimator has one.
+    /// DuckDB SQL for the point value, when the estimator has one; its paths start in the site's folder.
     pub sql: Option<String>,
     /// Results: row label (`None` for all rows) and its parts by name, each a key into `numbers` or a text.
     pub results: Vec<(Option<String>, Vec<(String, String)>)>,

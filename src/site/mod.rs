@@ -13,6 +13,7 @@ mod pages;
 mod prose;
 #[cfg(test)]
 mod reading_tests;
+mod staging;
 mod templates;
 #[cfg(test)]
 mod tests;
@@ -36,15 +37,17 @@ pub struct Built {
     pub files: usize,
 }
 
-/// Builds the site into `out`, in the place of the site that may be there.
+/// Builds the site into `out`, in the place of the site that may be there; files in `out` that are no
+/// part of that site are kept.
 ///
 /// Refuses when the publication must not be published, when a data file changed since it was hashed,
-/// or when the finished pages have a broken link; the site in `out` then stays as it is.
+/// or when the finished pages have a broken link; an error when `out` is no place for a site. What lies
+/// in `out` then stays as it is.
 pub fn build(publication: &Publication, out: &Path) -> Result<Built> {
     refuse(publication)?;
     validate::validate(publication)?;
     let files = pages::render(publication)?;
-    let staging = output::Staging::beside(out)?;
+    let staging = staging::Staging::beside(out, &files)?;
     files.write(&staging.folder)?;
     let problems = check(&staging.folder)?;
     if !problems.is_empty() {

@@ -1,9 +1,9 @@
-//! The site's files in memory, and how they reach the disk: into a folder beside the old site, whole,
-//! then swapped with it in one step. A failed or killed build leaves the old site as it was.
+//! The site's files in memory, how they are written to a folder, and the list of them that the folder
+//! carries: a later build takes away what that list names, and nothing else.
 
 use crate::error::{Error, Result};
 use crate::hash::{sha256_file, sha256_hex};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Name of the list of all files with their hashes.
@@ -60,6 +60,11 @@ impl Files {
         self.files.keys().filter(|address| address.ends_with(".html")).count()
     }
 
+    /// The addresses of all files, the manifest included.
+    pub fn addresses(&self) -> BTreeSet<&str> {
+        self.files.keys().map(String::as_str).chain([MANIFEST]).collect()
+    }
+
     /// Writes everything below `folder` and, last, the manifest.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let mut manifest = serde_json::Map::new();
@@ -94,94 +99,15 @@ impl Files {
     }
 }
 
-/// A folder beside `out` in which a site is put together; removed again unless it takes `out`'s place.
-pub struct Staging {
-    /// The folder.
-    pub folder: PathBuf,
-    old: PathBuf,
-    out: PathBuf,
-}
-
-impl Staging {
-    /// Makes the folder, after clearing away what a killed build may have left. A folder at `out` that
-    /// holds something else than a site is refused.
-    pub fn beside(out: &Path) -> Result<Staging> {
-        let Some(name) = out.file_name() else {
-            return Err(Error::invalid("the output needs a folder name of its own")
-                .at(out.display())
-                .hint("write `--out public`"));
-        };
-        let sibling = |what: &str| {
-            let mut hidden = std::ffi::OsString::from(".");
-            hidden.push(name);
-            hidden.push(what);
-            out.with_file_name(hidden)
-        };
-        let (folder, old) = (sibling(".building"), sibling(".previous"));
-        if old.exists() {
-            // A build was killed between its two renames: the previous site is the one to keep.
-            if out.exists() { fs_err::remove_dir_all(&old)? } else { fs_err::rename(&old, out)? }
-        }
-        if out.exists() && !out.join(MANIFEST).is_file() {
-            let empty = out.is_dir() && fs_err::read_dir(out)?.next().is_none();
-            if !empty {
-                return Err(Error::refused("the output exists and is not a site")
-                    .at(out.display())
-                    .hint("choose another `--out`, or remove that folder yourself"));
-            }
-        }
-        if folder.exists() {
-            fs_err::remove_dir_all(&folder)?;
-        }
-        fs_err::create_dir_all(&folder)?;
-        Ok(Staging { folder, old, out: out.to_path_buf() })
+/// The files of a site with their SHA-256, as the manifest in `folder` lists them; `None` without one.
+pub fn manifest(folder: &Path) -> Result<Option<BTreeMap<String, String>>> {
+    let path = folder.join(MANIFEST);
+    if !path.is_file() {
+        return Ok(None);
     }
-
-    /// Puts the folder in the place of `out`.
-    pub fn swap(self) -> Result<()> {
-        if !self.out.exists() {
-            fs_err::rename(&self.folder, &self.out)?;
-            return Ok(());
-        }
-        if exchange(&self.folder, &self.out) {
-            // The old site now stands where the new one was; dropping `self` removes it.
-            return Ok(());
-        }
-        fs_err::rename(&self.out, &self.old)?;
-        if let Err(error) = fs_err::rename(&self.folder, &self.out) {
-            fs_err::rename(&self.old, &self.out)?;
-            return Err(error.into());
-        }
-        fs_err::remove_dir_all(&self.old)?;
-        Ok(())
-    }
-}
-
-/// Exchanges two folders in one step; `false` where the system or the file system cannot.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn exchange(one: &Path, other: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    let name = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes());
-    let (Ok(one), Ok(other)) = (name(one), name(other)) else {
-        return false;
-    };
-    // SAFETY: both names are NUL-terminated and outlive the call, which keeps no pointer.
-    let result = unsafe {
-        libc::renameat2(libc::AT_FDCWD, one.as_ptr(), libc::AT_FDCWD, other.as_ptr(), libc::RENAME_EXCHANGE)
-    };
-    result == 0
-}
-
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-fn exchange(_: &Path, _: &Path) -> bool {
-    false
-}
-
-impl Drop for Staging {
-    fn drop(&mut self) {
-        if self.folder.exists() {
-            // Nothing to be done about a failure here: the next build clears the folder.
-            let _ = fs_err::remove_dir_all(&self.folder);
-        }
-    }
+    serde_json::from_slice(&fs_err::read(&path)?).map(Some).map_err(|e| {
+        Error::invalid(format!("is not a list of files and hashes: {e}"))
+            .at(path.display())
+            .hint("build the site into an empty or new folder")
+    })
 }

@@ -282,7 +282,7 @@ fn a_killed_build_is_cleared_away_and_foreign_folders_are_kept() {
     fs_err::create_dir_all(&foreign).unwrap();
     fs_err::write(foreign.join("thesis.tex"), "x").unwrap();
     let error = build(&publication, &foreign).unwrap_err();
-    assert!(error.to_string().contains("is not a site"));
+    assert!(error.to_string().contains("is not a site") && error.exit_code() == 2, "{error}");
     assert!(foreign.join("thesis.tex").exists());
 }
 
@@ -340,6 +340,11 @@ fn the_check_finds_planted_breaks() {
         found.iter().any(|p| p.contains("stray.txt")) && found.iter().any(|p| p.starts_with("style.css")),
         "{found:?}"
     );
+    fs_err::remove_file(out.join("site-manifest.json")).unwrap();
+    for no_site in [out.clone(), out.join("index.html"), out.join("nowhere")] {
+        let error = check(&no_site).unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains("hint:"), "{error}");
+    }
 }
 
 /// Rows of a figure's CSV; the fixtures have no quoted cells.

@@ -77,6 +77,11 @@ impl Experiment {
 
 /// Names of all experiments of a workspace, sorted.
 pub fn list(workspace: &Path) -> Result<Vec<String>> {
+    if !workspace.is_dir() {
+        return Err(Error::invalid("there is no such folder")
+            .at(workspace.display())
+            .hint("name the workspace with `--workspace DIR`"));
+    }
     let data = workspace.join("data");
     if !data.exists() {
         return Ok(Vec::new());

@@ -9,3 +9,7 @@ mod evidence;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod invariance;
 mod reference;
+#[cfg(all(feature = "engine", feature = "site", unix))]
+mod site;
+#[cfg(all(feature = "engine", feature = "site", unix))]
+mod writers;

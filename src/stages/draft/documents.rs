@@ -1,0 +1,122 @@
+//! Drafted documents put together: front matter, cards, figures and derivations around the wording.
+
+use super::wording::{self, Link};
+use super::{DEMO_MARKER, Ending};
+use crate::stages::Experiment;
+use crate::stats::decision::Outcome;
+use std::path::Path;
+
+const EPISODES: &str = include_str!("../../../templates/new/derivations.toml");
+const HARVEST: &str = include_str!("../../../templates/new/harvest.toml");
+const TRAINING: &str = include_str!("../../../templates/new/training.toml");
+const HEADROOM: &str = "[derivations.calibrated]\ndata = \"episodes\"\nwhere = { event = \"calibrate\" }\nestimator = \"mean\"\nof = \"reward\"\narms = [\"base\"]\nby = \"family\"\nformat = \"0.00\"\n\n";
+
+/// Which demo made this workspace, if one did.
+fn demo_kind(workspace: &Path) -> Option<String> {
+    fs_err::read_to_string(workspace.join(DEMO_MARKER)).ok().map(|text| text.trim().to_string())
+}
+
+fn toml_string(text: &str) -> String {
+    toml::Value::String(text.to_string()).to_string()
+}
+
+/// `[](derive:<slug>.<what>)`
+fn link(experiment: &Experiment, what: &str) -> String {
+    format!("[](derive:{}.{what})", experiment.slug)
+}
+
+/// The report.
+pub(super) fn report(experiment: &Experiment, ending: &Ending) -> String {
+    let plan = &experiment.plan;
+    let n = |what: &str| link(experiment, what);
+    let mut out = String::from("+++\n");
+    let mut key = |name: &str, text: &str| out.push_str(&format!("{name} = {}\n", toml_string(text)));
+    key("title", &plan.title);
+    key("tagline", wording::tagline(ending));
+    key("lifecycle", ending.lifecycle());
+    if let Some(verdict) = ending.verdict() {
+        key("verdict", verdict);
+    }
+    if matches!(ending, Ending::Starved(_)) {
+        out.push_str("starved = true\n");
+    }
+    let today = crate::clock::today();
+    out.push_str(&format!("started = {today}\n"));
+    if *ending != Ending::Planned {
+        out.push_str(&format!("ended = {today}\n"));
+    }
+    out.push_str("tags = [\"self-training\", \"LoRA\"]\n");
+    if let Some(program) = &plan.program {
+        out.push_str(&format!("programs = [{}]\n", toml_string(program)));
+    }
+    out.push_str("\n[plain]\n");
+    for (name, text) in wording::plain(experiment, ending, &n) {
+        out.push_str(&format!("{name} = {}\n", toml_string(&text)));
+    }
+    out.push_str("\n[reproduce]\n");
+    let slug = &experiment.slug;
+    let full = match demo_kind(&experiment.workspace).as_deref() {
+        Some("quick") => "rederive demo --quick".to_string(),
+        Some(_) => "rederive demo".to_string(),
+        None => {
+            ["harvest", "train", "merge", "run"].map(|stage| format!("rederive {stage} {slug}")).join(" && ")
+        }
+    };
+    out.push_str(&format!("full = {}\n", toml_string(&full)));
+    for (label, value, note) in wording::cards(ending, &n) {
+        out.push_str(&format!(
+            "\n[[cards]]\nlabel = {}\nvalue = {}\nnote = {}\n",
+            toml_string(&label),
+            toml_string(&value),
+            toml_string(&note)
+        ));
+    }
+    if matches!(ending, Ending::Decided { .. } | Ending::Planned) {
+        out.push_str(&figures(&n));
+        out.push('\n');
+        out.push_str(EPISODES);
+        out.push_str(TRAINING);
+    }
+    out.push_str(if matches!(ending, Ending::Decided { .. } | Ending::Planned) { "" } else { "\n" });
+    out.push_str(HARVEST);
+    if *ending == Ending::NoHeadroom {
+        out.push_str(HEADROOM);
+    }
+    out.push_str("+++\n");
+    out.push_str(&wording::body(experiment, ending, &n));
+    out
+}
+
+fn figures(n: Link) -> String {
+    let figure = |id: &str, kind: &str, rest: &str, texts: [(&str, String); 4]| {
+        let mut out = format!("\n[[figures]]\nid = \"{id}\"\nkind = \"{kind}\"\n{rest}");
+        for (name, text) in texts {
+            out.push_str(&format!("{name} = {}\n", toml_string(&text)));
+        }
+        out
+    };
+    let forest = figure(
+        "paired-deltas",
+        "forest",
+        "rows = [\"by_family\", \"by_seed\"]\npooled = \"delta\"\nbar = \"bar\"\n",
+        wording::forest(n),
+    );
+    let slope = figure(
+        "per-task",
+        "slope",
+        "left = \"base_by_task\"\nright = \"treatment_by_task\"\ngroup_by = \"family\"\n",
+        wording::slope(n),
+    );
+    forest + &slope
+}
+
+/// The claim that an outcome supports.
+pub(super) fn claim(experiment: &Experiment, id: &str, outcome: Outcome, few: bool) -> String {
+    let slug = &experiment.slug;
+    let (title, status) = wording::claim(outcome, few);
+    format!(
+        "+++\nid = \"{id}\"\ntitle = \"{title}\"\nstatus = \"{status}\"\npopulation = \"tasks\"\nexperiments = [\"{slug}\"]\n[[history]]\ndate = {}\nstatus = \"{status}\"\nevidence = [\"derive:{slug}.delta\"]\n+++\n{}",
+        crate::clock::today(),
+        wording::argument(&|what| link(experiment, what))
+    )
+}

@@ -1,0 +1,235 @@
+//! What drafted reports, logs and claims say, in sentences. Every number in them is an empty link.
+
+use super::Ending;
+use crate::stages::Experiment;
+use crate::stats::decision::Outcome;
+
+/// Makes the empty link to one of the experiment's derivations.
+pub(super) type Link<'a> = &'a dyn Fn(&str) -> String;
+
+/// Stands beside a verdict that rests on very few tasks.
+const FEW: &str = " Very few tasks moved at all, too few for an interval of this kind to be trusted, so the verdict rests on little.";
+
+/// The line under the title.
+pub(super) fn tagline(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::Planned => "Planned; nothing has run yet",
+        Ending::Starved(_) => "The model solved too little of its own homework to learn from",
+        Ending::NoHeadroom => "The plan asked for more than the scale has left",
+        Ending::Decided { outcome: Outcome::Positive, .. } => {
+            "It had the answers, and did not write them down"
+        }
+        Ending::Decided { outcome: Outcome::Negative, .. } => "Its own answers taught it nothing that counts",
+        Ending::Decided { outcome: Outcome::Inconclusive, .. } => "Not enough to say either way",
+    }
+}
+
+/// The plain-language block: key and text.
+pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'static str, String); 4] {
+    let shown = experiment.plan.harness.harvest.examples > 0;
+    let found = match ending {
+        Ending::Planned => "Nothing yet: the plan is written and waits to be run.".to_string(),
+        Ending::Starved(_) => format!(
+            "Nothing about training. Of {} samples only {} could be kept, from {} families, and the plan asked for {} from {}.",
+            n("samples"), n("kept"), n("kept_families"), n("required_rows"), n("required_families")
+        ),
+        Ending::NoHeadroom => "Nothing about training: in at least one family the untrained model already scores too near the top for the required gain to fit.".to_string(),
+        Ending::Decided { outcome, few } => {
+            let lead = match outcome {
+                Outcome::Positive => "Yes, for this adapter.",
+                Outcome::Negative => "No.",
+                Outcome::Inconclusive => "It cannot be said.",
+            };
+            format!(
+                "{lead} On tasks that neither arm had seen, the score went from {} to {}, a change of {} (between {} and {}); on the family kept out of training the change was {}.{}",
+                n("base"), n("treatment"), n("delta"), n("delta.low"), n("delta.high"), n("delta_held_out"),
+                if *few { FEW } else { "" }
+            )
+        }
+    };
+    [
+        ("idea", if shown { "A model that is shown how to answer can often do what it fails to do unprompted. Its own correct answers, once checked, can serve as lessons." } else { "A model that answers the same task several times is sometimes right. Its own correct answers, once checked, can serve as lessons." }.into()),
+        ("question", if shown { "If a small model is trained on answers it gave itself while it was being shown examples, does it do better when nobody shows it anything?" } else { "If a small model is trained on those of its own answers that a verifier accepted, does it do better on tasks it has not seen?" }.into()),
+        ("found", found),
+        ("matters", "A score mixes what a model can work out with whether it hands the result in. Lessons from its own verified work can repair the second without teaching the first, and the difference shows in which answers could be read at all.".into()),
+    ]
+}
+
+/// Headline cards: label, value and note.
+pub(super) fn cards(ending: &Ending, n: Link) -> Vec<(String, String, String)> {
+    let card = |label: &str, value: String, note: String| (label.to_string(), value, note);
+    let harvest = card(
+        "Own answers kept for training",
+        format!("{} of {}", n("kept"), n("samples")),
+        format!("from {} families, each checked by a verifier", n("kept_families")),
+    );
+    match ending {
+        Ending::Decided { .. } | Ending::Planned => vec![
+            card(
+                "Score on unseen tasks, bare prompt",
+                format!("{} → {}", n("base"), n("treatment")),
+                "mean over tasks, from zero to one".into(),
+            ),
+            card(
+                "Change on the same tasks",
+                n("delta"),
+                format!("the smallest gain that counts, set beforehand: {}", n("bar")),
+            ),
+            card(
+                "Change in the family kept out of training",
+                n("delta_held_out"),
+                format!("trained families: {}", n("delta_trained")),
+            ),
+            card(
+                "Replies without a readable answer",
+                format!("{} → {}", n("base_unreadable"), n("treatment_unreadable")),
+                "share of all episodes".into(),
+            ),
+        ],
+        Ending::Starved(_) | Ending::NoHeadroom => vec![harvest],
+    }
+}
+
+/// The texts of the figure of paired changes.
+pub(super) fn forest(n: Link) -> [(&'static str, String); 4] {
+    [
+        ("title", "Change in score, by family and by event".into()),
+        ("how_to_read", "One row is one family or one event: both arms answer the same fresh tasks. The mark is treatment minus base, the line its interval. Right of the dashed line the gain is large enough to count. The diamond takes all tasks together.".into()),
+        ("takeaway", format!("Over all tasks the score changed by {}, between {} and {}.", n("delta"), n("delta.low"), n("delta.high"))),
+        ("technical", "Estimand: the unweighted mean over shared tasks of treatment minus base. Intervals are expanded-percentile paired bootstraps over tasks, t below ten tasks. One training seed: they speak of this adapter, not of the recipe.".into()),
+    ]
+}
+
+/// The texts of the figure of single tasks.
+pub(super) fn slope(n: Link) -> [(&'static str, String); 4] {
+    [
+        ("title", "Every task, before and after".into()),
+        ("how_to_read", "Each line joins one task's score under the base model, left, and after training, right. Tasks with the same two scores share a line; its width and label say how many.".into()),
+        ("takeaway", format!("{} attempts went from unsolved to solved, {} the other way.", n("flips.gained"), n("flips.lost"))),
+        ("technical", "Greedy decoding, one rollout a task: a task's score is one episode's reward. Tasks are made by their event seed, so no task appears twice.".into()),
+    ]
+}
+
+/// The report's body.
+pub(super) fn body(experiment: &Experiment, ending: &Ending, n: Link) -> String {
+    let harness = match experiment.plan.harness.harvest.examples {
+        0 => "Harvest, training and evaluation all use the bare prompt.",
+        _ => {
+            "The harvest puts worked examples in front of each task as chat turns; training and evaluation use the bare prompt. With the bare prompt this model seldom writes an answer line, so there would be nothing to harvest."
+        }
+    };
+    let identity = "The harness is part of each arm's identity: base and treatment are evaluated in the same one, and the change is a change in that harness.";
+    let mut out = format!(
+        "\n## Question\n\n{}\n\n## Method\n\nThe base model answers tasks of the training families several times each. A verifier that needs no model accepts or rejects every sample; accepted, terse ones become training rows, with caps by task and by family, and families with few possible answers need several correct samples of one task before any counts. One low-rank adapter is trained on them and merged into the very weights that the base arm runs on. Both arms then answer the same fresh tasks, greedily.\n\n{harness} {identity}\n\n## Results\n\n",
+        experiment.plan.title
+    );
+    match ending {
+        Ending::Planned => out.push_str("Pending.\n"),
+        Ending::Starved(_) => out.push_str(&format!(
+            "Inconclusive: starved. {} samples were drawn and {} kept, from {} families; the plan required {} from {}. The experiment stopped before training, so nothing here speaks for or against it.\n",
+            n("samples"), n("kept"), n("kept_families"), n("required_rows"), n("required_families")
+        )),
+        Ending::NoHeadroom => out.push_str("The headroom gate stopped the run: on the calibration seed at least one family scores so high that the required gain does not fit below the ceiling. The evaluation seeds were not spent on it.\n"),
+        Ending::Decided { outcome, few } => out.push_str(&decided(*outcome, *few, n)),
+    }
+    out.push_str("\n## Limits\n\nOne training seed: the result speaks of this adapter, not of the recipe. The tasks are invented and small, and the family kept out of training is a near neighbour of those in it.\n");
+    out
+}
+
+fn decided(outcome: Outcome, few: bool, n: Link) -> String {
+    let verdict = match outcome {
+        Outcome::Positive => "Every leg of the preregistered rule holds: **positive**.",
+        Outcome::Negative => "The interval lies below the smallest gain that counts: **negative**.",
+        Outcome::Inconclusive => {
+            "The preregistered rule is not met, and a gain that counts is not excluded: **inconclusive**."
+        }
+    };
+    let few = if few { FEW } else { "" };
+    let mut out = format!(
+        "The harvest kept {} of {} samples, from {} families. Training took {} steps over {} tokens; the loss went from {} to {}. All {} weight deltas found their place in the merged checkpoint, and {} of {} canary prompts changed under it.\n\nOn {} paired tasks the mean reward went from {} to {}: a paired change of {}, interval {} to {}. In trained families the change was {}, in the one kept out {}. Replies without a readable answer went from {} to {} of all. {verdict}{few}\n",
+        n("kept"),
+        n("samples"),
+        n("kept_families"),
+        n("steps"),
+        n("trained_tokens"),
+        n("first_loss"),
+        n("last_loss"),
+        n("matched"),
+        n("canaries_changed"),
+        n("canaries"),
+        n("delta.n"),
+        n("base"),
+        n("treatment"),
+        n("delta"),
+        n("delta.low"),
+        n("delta.high"),
+        n("delta_trained"),
+        n("delta_held_out"),
+        n("base_unreadable"),
+        n("treatment_unreadable")
+    );
+    if outcome != Outcome::Positive {
+        out.push_str(&format!(
+            "\nWith this many tasks the smallest change that would be found four times in five is {}. A change below that can hide in this experiment; more tasks, rather than more attempts at each, would narrow the interval.\n",
+            n("delta.mde")
+        ));
+    }
+    out
+}
+
+/// The log's first entry.
+pub(super) fn log(ending: &Ending) -> String {
+    let today = crate::clock::today();
+    let entry = match ending {
+        Ending::Planned => return format!("## {today} — plan written\n\nNothing has run yet.\n"),
+        Ending::Starved(why) => format!("Harvested and stopped: {}. Nothing was trained.", words(why)),
+        Ending::NoHeadroom => {
+            "Harvested, trained and merged; the headroom gate then refused the evaluation.".to_string()
+        }
+        Ending::Decided { outcome, .. } => format!(
+            "Harvested, trained, merged and evaluated in one go. By the rule written down beforehand the outcome is {}.",
+            outcome.as_str()
+        ),
+    };
+    format!("## {today} — run\n\n{entry}\n")
+}
+
+/// A reason without its figures, which belong in bound links.
+fn words(why: &str) -> &str {
+    if why.contains("families contributed") {
+        "too few families contributed"
+    } else {
+        "too few rows were kept"
+    }
+}
+
+/// Title and status of the claim that an outcome supports.
+pub(super) fn claim(outcome: Outcome, few: bool) -> (&'static str, &'static str) {
+    match outcome {
+        Outcome::Positive => (
+            "One adapter, trained on the model's own verified answers, raises its score on unseen tasks under the bare prompt",
+            "promising",
+        ),
+        Outcome::Negative => (
+            "One adapter, trained on the model's own verified answers, does not raise its score on unseen tasks by an amount that counts",
+            if few { "proposed" } else { "promising" },
+        ),
+        Outcome::Inconclusive => (
+            "One adapter, trained on the model's own verified answers, may change its score on unseen tasks; this experiment cannot say",
+            "proposed",
+        ),
+    }
+}
+
+/// The claim's argument.
+pub(super) fn argument(n: Link) -> String {
+    format!(
+        "The mean reward went from {} to {}, a paired change of {}, interval {} to {}, over {} tasks that neither arm had seen.\nThe claim is about this adapter and these task families, with one training seed; it says nothing about the recipe.\n",
+        n("base"),
+        n("treatment"),
+        n("delta"),
+        n("delta.low"),
+        n("delta.high"),
+        n("delta.n")
+    )
+}

@@ -345,6 +345,7 @@ fn pairs_once(observations: &[Observation<'_>], paired: &Paired<'_>) -> Option<(
 
 /// One arm's value at every k up to the largest cell, and at 1, 2 and 4 always.
 fn by_k(cells: &ArmCells<'_>, kind: Kind, largest: usize) -> BTreeMap<usize, Option<f64>> {
+    let values = cells.at_every_k(kind);
     let ks = (1..=largest).chain([1, 2, 4]);
-    ks.map(|k| (k, cells.at(kind, k).value.ok())).collect()
+    ks.map(|k| (k, values.get(k - 1).copied())).collect()
 }

@@ -64,7 +64,7 @@ fn field(value: Value) -> Field {
     match value {
         Value::Null => Field::Null,
         Value::Bool(b) => Field::Flag(b),
-        Value::Number(n) => match (n.as_i64(), n.as_f64()) {
+        Value::Number(n) => match (n.as_i128(), n.as_f64()) {
             (Some(i), _) => Field::Int(i),
             (None, Some(r)) => Field::Real(r),
             (None, None) => Field::Other("a number out of range".into()),

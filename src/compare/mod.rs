@@ -134,8 +134,7 @@ pub fn run(options: &Options) -> Result<Comparison> {
         )
         .hint("name the column with --training-seed, or use --population tasks"));
     }
-    let observations: Vec<Observation<'_>> =
-        rows.episodes.iter().map(|e| e.observation(options.cluster)).collect();
+    let observations = rows.observations(options.cluster);
     compare(&observations, &rows, options).map_err(|why| {
         Error::invalid(why.to_string())
             .at(rows.paths())

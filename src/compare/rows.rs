@@ -19,11 +19,11 @@ pub struct Episode {
     /// Its family, where one is named.
     pub family: Option<String>,
     /// The event seed.
-    pub seed: i64,
+    pub seed: i128,
     /// The training seed of its arm.
-    pub train_seed: Option<i64>,
+    pub train_seed: Option<i128>,
     /// Index of the attempt.
-    pub rollout: i64,
+    pub rollout: i128,
     /// The score in [0, 1]; `None` is missing.
     pub reward: Option<f64>,
     /// Whether it was solved; `None` is missing.
@@ -34,18 +34,49 @@ pub struct Episode {
 
 impl Episode {
     /// As `stats` takes it; without a reward it is not judged either.
-    pub fn observation(&self, cluster: Cluster) -> Observation<'_> {
+    fn observation(&self, cluster: Cluster, places: &Places) -> Observation<'_> {
         let family = self.family.as_deref();
         Observation {
             arm: self.arm,
             task: &self.task,
             family,
             cluster: if cluster == Cluster::Family { family } else { None },
-            seed: self.seed,
-            train_seed: self.train_seed,
-            rollout: self.rollout,
+            seed: places.of(self.seed),
+            train_seed: self.train_seed.map(|s| places.of(s)),
+            rollout: places.of(self.rollout),
             reward: self.reward,
             solved: self.reward.and(self.solved),
+        }
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = i128> {
+        [self.seed, self.rollout].into_iter().chain(self.train_seed)
+    }
+}
+
+/// Seeds and rollouts as `stats` takes them, in 64 bits with a sign. It only asks which are the same and which
+/// comes first: where one does not fit, each goes by its place among all of them, in rising order.
+enum Places {
+    AsTheyAre,
+    Rising(Vec<i128>),
+}
+
+impl Places {
+    fn new(episodes: &[Episode]) -> Places {
+        let all = || episodes.iter().flat_map(Episode::numbers);
+        if all().all(|n| i64::try_from(n).is_ok()) {
+            return Places::AsTheyAre;
+        }
+        let mut rising: Vec<i128> = all().collect();
+        rising.sort_unstable();
+        rising.dedup();
+        Places::Rising(rising)
+    }
+
+    fn of(&self, number: i128) -> i64 {
+        match self {
+            Places::AsTheyAre => number as i64,
+            Places::Rising(rising) => rising.partition_point(|n| *n < number) as i64,
         }
     }
 }
@@ -68,6 +99,12 @@ impl Rows {
     /// File and row of an episode.
     pub fn place(&self, episode: &Episode) -> String {
         self.tables.get(episode.origin.0).map_or_else(String::new, |t| t.place(episode.origin.1))
+    }
+
+    /// The episodes as `stats` takes them.
+    pub fn observations(&self, cluster: Cluster) -> Vec<Observation<'_>> {
+        let places = Places::new(&self.episodes);
+        self.episodes.iter().map(|e| e.observation(cluster, &places)).collect()
     }
 
     /// The files, for errors about all rows.
@@ -198,7 +235,9 @@ fn take<T>(
         let remedy = match role {
             "reward" => "a missing reward is an empty field or null; scale other scores to [0, 1] first",
             "solved" => "a missing value is an empty field or null",
-            "seed" | "rollout" | "train_seed" => "number them, or name another column with --map",
+            "seed" | "rollout" | "train_seed" => {
+                "number them, large ones as text or 64-bit integers and not as floats, or name another column with --map"
+            }
             _ => "every row needs one",
         };
         Error::invalid(format!("`{}` {why}", shown(column))).at(table.place(i)).hint(remedy)

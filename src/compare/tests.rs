@@ -206,6 +206,34 @@ fn swapped_arms_mirror_the_result() {
     near(a.sign_flip_p.unwrap(), b.sign_flip_p.unwrap(), 1e-15);
 }
 
+#[test]
+fn seeds_of_64_bits_are_told_apart_in_every_format() {
+    // Two seeds that one float cannot tell apart, and two beyond 63 bits.
+    for (a, b) in [(1u64 << 53, (1 << 53) + 1), (u64::MAX - 1, u64::MAX), (7, u64::MAX)] {
+        let rows = [("base", a, 0), ("base", b, 1), ("treatment", a, 1), ("treatment", b, 1)];
+        let csv = rows.map(|(arm, seed, reward)| format!("{arm},t,{seed},{reward}\n")).concat();
+        let json = rows.map(|(arm, seed, reward)| {
+            format!("{{\"arm\": \"{arm}\", \"task\": \"t\", \"seed\": {seed}, \"reward\": {reward}}}\n")
+        });
+        let from_csv =
+            compare_files(&[("r.csv", &format!("arm,task,seed,reward\n{csv}"))], defaults()).unwrap();
+        let from_json = compare_files(&[("r.jsonl", &json.concat())], defaults()).unwrap();
+        assert_eq!((from_csv.n_seeds, from_csv.delta), (2, 0.5));
+        assert_eq!(from_json, from_csv);
+        let again = format!("{csv}base,t,{a},1\n").replace('\n', ",0\n");
+        let twice =
+            compare_files(&[("r.csv", &format!("arm,task,seed,reward,rollout\n{again}"))], defaults());
+        let message = twice.unwrap_err().to_string();
+        assert!(message.contains(&format!("seed {a}, rollout 0 was there before")), "{message}");
+        let float = json.concat().replace(&b.to_string(), &format!("{b}.0"));
+        let message = compare_files(&[("r.jsonl", &float)], defaults()).unwrap_err().to_string();
+        assert!(
+            message.contains("r.jsonl: line 2: `seed` is the float") && message.contains("2^53"),
+            "{message}"
+        );
+    }
+}
+
 /// Eight tasks in two families, two training seeds.
 fn trained() -> String {
     let mut text = String::from("arm,task,reward,adapter_seed\n");

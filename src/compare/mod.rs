@@ -136,9 +136,12 @@ pub fn run(options: &Options) -> Result<Comparison> {
     }
     let observations = rows.observations(options.cluster);
     compare(&observations, &rows, options).map_err(|why| {
-        Error::invalid(why.to_string())
-            .at(rows.paths())
-            .hint("each task must be there in both arms, under the same seed and in one family")
+        let remedy = if why.0.contains("two families") {
+            "give all rows of a task the same family"
+        } else {
+            "a task counts where both arms have a row of it with a reward, under the same seed (and training seed, where both are trained)"
+        };
+        Error::invalid(why.to_string()).at(rows.paths()).hint(remedy)
     })
 }
 
@@ -282,7 +285,7 @@ fn about_rows(paired: &Paired<'_>, planned: &Planned<'_, '_>, tasks: usize) -> V
         if tasks != paired.tasks.len() {
             text.push_str(&format!(
                 ", which fills them in and so is a mean over all {tasks} tasks, the difference over the {} that both arms have",
-                paired.tasks.len()
+                if paired.tasks.len() == 1 { "one".to_owned() } else { paired.tasks.len().to_string() }
             ));
         }
         warnings.push(Warning::new("missing_rows", text));

@@ -172,6 +172,7 @@ pub fn load(options: &Options) -> Result<Rows> {
     repeats::unnumbered_in_one_file(&rows, &named)?;
     repeats::unique(&rows)?;
     trained_throughout(&rows)?;
+    scored(&rows, named.first().and_then(|roles| roles.get("reward")).map_or("reward", String::as_str))?;
     Ok(rows)
 }
 
@@ -280,6 +281,27 @@ fn episode(table: &Table, roles: &Roles, origin: (usize, usize), arm: Arm) -> Re
         task,
         origin,
     })
+}
+
+/// An arm has at least one reward.
+fn scored(rows: &Rows, column: &str) -> Result<()> {
+    for (arm, side, name) in [(Arm::Base, "base", &rows.base), (Arm::Treatment, "treatment", &rows.treatment)]
+    {
+        let of_arm = || rows.episodes.iter().filter(|e| e.arm == arm);
+        if of_arm().all(|e| e.reward.is_none()) {
+            let count = of_arm().count();
+            let all = if count == 1 { "its only row".to_owned() } else { format!("all of its {count} rows") };
+            let called = if name == side { String::new() } else { format!(" (`{}`)", shown(name)) };
+            let place = of_arm().next().map_or_else(|| rows.paths(), |e| rows.place(e));
+            return Err(Error::invalid(format!(
+                "the {side} arm{called} has no scored episode: `{}` is empty in {all}",
+                shown(column)
+            ))
+            .at(place)
+            .hint("fill in the rewards, or name the column that holds them: --map reward=COLUMN"));
+        }
+    }
+    Ok(())
 }
 
 /// An arm has a training seed in all its rows, or in none.

@@ -291,6 +291,19 @@ fn missing_rewards_are_left_out_and_counted() {
 }
 
 #[test]
+fn a_column_of_empty_rewards_is_not_called_missing() {
+    let text = "arm,task,score\nbase,a,0\ntuned,a,\ntuned,b,\n";
+    let options = Options { map: vec!["reward=score".into()], ..defaults() };
+    let message = compare_files(&[("r.csv", text)], options).unwrap_err().to_string();
+    assert!(
+        message.contains("r.csv: line 3: the treatment arm (`tuned`) has no scored episode"),
+        "{message}"
+    );
+    assert!(message.contains("`score` is empty in all of its 2 rows"), "{message}");
+    assert!(message.contains("hint: fill in the rewards") && !message.contains("family"), "{message}");
+}
+
+#[test]
 fn without_solved_the_rest_stands() {
     let c = compare_files(
         &[("r.csv", "arm,task,reward\nbase,a,0\nbase,b,1\ntreatment,a,1\ntreatment,b,1\n")],

@@ -6,6 +6,7 @@ mod arms;
 mod columns;
 mod csv;
 mod json_lines;
+mod judgement;
 mod notes;
 mod parquet;
 mod plot;
@@ -68,7 +69,8 @@ pub enum Population {
 Columns: `task` (or `task_id`) and `reward` in [0, 1] are needed. `arm` is needed unless two files
 are given, one an arm, base first. `seed`, `rollout`, `solved` (0/1 or true/false), `family` and
 `train_seed` are used where they are there; all others are ignored. A family is the part of the
-task before `/` where there is no `family` column. An empty reward is missing: it is left out and counted.
+task before `/` where there is no `family` column. An empty reward is missing: it is left out and counted,
+and so is an empty `solved`. In Parquet, whole numbers, decimals, floats, booleans, text and categories are read.
 
 The difference is the mean over the tasks that both arms have; its interval resamples whole
 tasks, both arms together, so that repeated attempts at one task never count as new evidence.
@@ -174,12 +176,7 @@ fn compare(
     let mut undefined = reasons(&estimate);
 
     let judged = observations.iter().any(|o| o.solved.is_some());
-    if !judged {
-        warnings.push(Warning::new(
-            "no_solved",
-            "no `solved` column, so pass@k, McNemar and Wilson are undefined; where a reward of 1 means solved, --map solved=reward",
-        ));
-    }
+    warnings.extend(judgement::warnings(rows));
     let once = paired.one_pair_a_task();
     if judged && !once {
         warnings.push(Warning::new(
@@ -189,8 +186,10 @@ fn compare(
     }
     let on_pairs = if judged && once { pairs_once(observations, &paired) } else { None };
     if on_pairs.is_none() {
-        let why = if !judged {
+        let why = if !rows.judged {
             "there is no `solved` column"
+        } else if !judged {
+            "`solved` is empty in every row"
         } else if once {
             "`solved` is missing in some rows"
         } else {
@@ -220,6 +219,7 @@ fn compare(
         n_scored: coverage.scored,
         n_planned: coverage.planned,
         n_unscored: coverage.unscored,
+        n_unjudged: judgement::unjudged(rows, which).0,
     };
     Ok(Comparison {
         n_rows: observations.len(),

@@ -92,6 +92,8 @@ pub struct Rows {
     pub treatment: String,
     /// Defaults taken and rows left out.
     pub warnings: Vec<Warning>,
+    /// Whether any file has a column that says what is solved, empty or not.
+    pub judged: bool,
     tables: Vec<Table>,
 }
 
@@ -168,7 +170,8 @@ pub fn load(options: &Options) -> Result<Rows> {
                 .push(Warning::new(if role == "seed" { "default_seed" } else { "default_rollout" }, text));
         }
     }
-    let rows = Rows { episodes, base: names.base, treatment: names.treatment, warnings, tables };
+    let judged = named.iter().any(|roles| roles.contains_key("solved"));
+    let rows = Rows { episodes, base: names.base, treatment: names.treatment, warnings, judged, tables };
     repeats::unnumbered_in_one_file(&rows, &named)?;
     repeats::unique(&rows)?;
     trained_throughout(&rows)?;

@@ -2,6 +2,7 @@
 //! the warnings and the text. Bad input and the schema have files of their own.
 
 mod bad_input;
+mod parquet_types;
 mod schema;
 mod text;
 

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod parquet_types;
+mod random_tables;
 mod schema;
 mod text;
 

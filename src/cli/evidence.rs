@@ -27,9 +27,10 @@ fn colour() -> bool {
 }
 
 /// `rederive compare`
-pub fn compare(options: &crate::compare::Options) -> Result<u8> {
-    let comparison = crate::compare::run(options)?;
-    if options.json {
+pub fn compare(options: crate::compare::Options) -> Result<u8> {
+    let json = options.json;
+    let comparison = super::until_stopped(move || crate::compare::run(&options))?;
+    if json {
         print_json(&comparison)?;
     } else {
         print(&comparison.render(width(), colour()))?;

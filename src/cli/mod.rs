@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 /// Set by Ctrl-C or SIGTERM; long-running stages look at it between steps.
 pub static STOP: AtomicBool = AtomicBool::new(false);
@@ -134,7 +136,7 @@ fn run(cli: Cli) -> Result<u8> {
     match cli.command {
         #[cfg(all(feature = "engine", feature = "site"))]
         Command::Demo(args) => lab::demo(&args, &terminal),
-        Command::Compare(options) => evidence::compare(&options),
+        Command::Compare(options) => evidence::compare(options),
         Command::New(args) => evidence::new(&args),
         #[cfg(feature = "engine")]
         Command::Harvest(args) => lab::harvest(&args, &terminal),
@@ -162,6 +164,27 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Reference => {
             print(&reference::markdown(&Cli::command()))?;
             Ok(0)
+        }
+    }
+}
+
+/// Runs work that writes nothing, and leaves it where it stands once the user asks to stop: it may be in the
+/// middle of a file or of a computation that does not look at [`STOP`].
+fn until_stopped<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let (sender, receiver) = mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        // Nobody listens any more only when the process is about to end.
+        let _ = sender.send(work());
+    });
+    loop {
+        match receiver.recv_timeout(Duration::from_millis(20)) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Timeout) if STOP.load(Ordering::Relaxed) => return Err(Error::Interrupted),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => match worker.join() {
+                Err(panic) => std::panic::resume_unwind(panic),
+                Ok(()) => return Err(Error::Interrupted),
+            },
         }
     }
 }

@@ -52,7 +52,7 @@ impl Csv {
             if fields.len() != self.names.len() {
                 let what = format!(
                     "the line has {}, the header {}",
-                    super::wrap::counted(fields.len(), "field"),
+                    crate::stats::counted(fields.len(), "field"),
                     self.names.len()
                 );
                 return Err(Error::invalid(what)

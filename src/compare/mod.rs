@@ -6,6 +6,7 @@ mod arms;
 mod columns;
 mod csv;
 mod json_lines;
+mod judgement;
 mod notes;
 mod parquet;
 mod plot;
@@ -68,7 +69,8 @@ pub enum Population {
 Columns: `task` (or `task_id`) and `reward` in [0, 1] are needed. `arm` is needed unless two files
 are given, one an arm, base first. `seed`, `rollout`, `solved` (0/1 or true/false), `family` and
 `train_seed` are used where they are there; all others are ignored. A family is the part of the
-task before `/` where there is no `family` column. An empty reward is missing: it is left out and counted.
+task before `/` where there is no `family` column. An empty reward is missing: it is left out and counted,
+and so is an empty `solved`. In Parquet, whole numbers, decimals, floats, booleans, text and categories are read.
 
 The difference is the mean over the tasks that both arms have; its interval resamples whole
 tasks, both arms together, so that repeated attempts at one task never count as new evidence.
@@ -134,12 +136,14 @@ pub fn run(options: &Options) -> Result<Comparison> {
         )
         .hint("name the column with --training-seed, or use --population tasks"));
     }
-    let observations: Vec<Observation<'_>> =
-        rows.episodes.iter().map(|e| e.observation(options.cluster)).collect();
+    let observations = rows.observations(options.cluster);
     compare(&observations, &rows, options).map_err(|why| {
-        Error::invalid(why.to_string())
-            .at(rows.paths())
-            .hint("each task must be there in both arms, under the same seed and in one family")
+        let remedy = if why.0.contains("two families") {
+            "give all rows of a task the same family"
+        } else {
+            "a task counts where both arms have a row of it with a reward, under the same seed (and training seed, where both are trained)"
+        };
+        Error::invalid(why.to_string()).at(rows.paths()).hint(remedy)
     })
 }
 
@@ -172,12 +176,7 @@ fn compare(
     let mut undefined = reasons(&estimate);
 
     let judged = observations.iter().any(|o| o.solved.is_some());
-    if !judged {
-        warnings.push(Warning::new(
-            "no_solved",
-            "no `solved` column, so pass@k, McNemar and Wilson are undefined; where a reward of 1 means solved, --map solved=reward",
-        ));
-    }
+    warnings.extend(judgement::warnings(rows));
     let once = paired.one_pair_a_task();
     if judged && !once {
         warnings.push(Warning::new(
@@ -187,8 +186,10 @@ fn compare(
     }
     let on_pairs = if judged && once { pairs_once(observations, &paired) } else { None };
     if on_pairs.is_none() {
-        let why = if !judged {
+        let why = if !rows.judged {
             "there is no `solved` column"
+        } else if !judged {
+            "`solved` is empty in every row"
         } else if once {
             "`solved` is missing in some rows"
         } else {
@@ -218,6 +219,7 @@ fn compare(
         n_scored: coverage.scored,
         n_planned: coverage.planned,
         n_unscored: coverage.unscored,
+        n_unjudged: judgement::unjudged(rows, which).0,
     };
     Ok(Comparison {
         n_rows: observations.len(),
@@ -283,7 +285,7 @@ fn about_rows(paired: &Paired<'_>, planned: &Planned<'_, '_>, tasks: usize) -> V
         if tasks != paired.tasks.len() {
             text.push_str(&format!(
                 ", which fills them in and so is a mean over all {tasks} tasks, the difference over the {} that both arms have",
-                paired.tasks.len()
+                if paired.tasks.len() == 1 { "one".to_owned() } else { paired.tasks.len().to_string() }
             ));
         }
         warnings.push(Warning::new("missing_rows", text));
@@ -345,6 +347,7 @@ fn pairs_once(observations: &[Observation<'_>], paired: &Paired<'_>) -> Option<(
 
 /// One arm's value at every k up to the largest cell, and at 1, 2 and 4 always.
 fn by_k(cells: &ArmCells<'_>, kind: Kind, largest: usize) -> BTreeMap<usize, Option<f64>> {
+    let values = cells.at_every_k(kind);
     let ks = (1..=largest).chain([1, 2, 4]);
-    ks.map(|k| (k, cells.at(kind, k).value.ok())).collect()
+    ks.map(|k| (k, values.get(k - 1).copied())).collect()
 }

@@ -1,8 +1,7 @@
 //! What stands beside the numbers, in plain words: the warnings and reasons of `stats` with the
-//! counts of this comparison, and which of them the text heads as warnings or as notes.
+//! names of this comparison, and which of them the text heads as warnings or as notes.
 
-use super::wrap::counted;
-use crate::stats::{Estimate, FEW_NONZERO, FEW_UNITS, Undefined, Warning};
+use crate::stats::{Estimate, Undefined, Warning};
 
 /// Codes that only say how the rows were read or the numbers had; all others are warnings.
 const NOTES: [&str; 7] = [
@@ -15,28 +14,9 @@ const NOTES: [&str; 7] = [
     "sign_flip_random",
 ];
 
-/// A warning of `stats` in words that fit its counts.
+/// A warning of `stats` in words that fit this comparison.
 pub fn plain(warning: &Warning, estimate: &Estimate) -> Warning {
-    let (tasks, differ) = (estimate.tasks, estimate.nonzero_differences);
     let text = match warning.code {
-        "few_tasks" => format!(
-            "only {}: with fewer than {FEW_UNITS} the t interval is shown first",
-            counted(tasks, "paired task")
-        ),
-        "few_clusters" => format!(
-            "only {}: with fewer than {FEW_UNITS} the t interval is shown first",
-            counted(estimate.units, "cluster")
-        ),
-        "few_nonzero" if differ == 0 => {
-            format!(
-                "no task differs between the arms; with fewer than {FEW_NONZERO} that do, no interval keeps its level"
-            )
-        }
-        "few_nonzero" => format!(
-            "only {differ} of {} {} between the arms; with fewer than {FEW_NONZERO} no interval keeps its level",
-            counted(tasks, "task"),
-            if differ == 1 { "differs" } else { "differ" }
-        ),
         "zero_variance" => {
             format!("{}: their spread, and so an interval, cannot be estimated", same_amount(estimate))
         }

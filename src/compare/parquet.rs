@@ -3,60 +3,55 @@
 //! name. Only the columns that are wanted are decoded, so that others may hold any type.
 
 use super::table::{Field, Table};
-use crate::episode::parquet::{check, first_line, quietly};
+use crate::episode::{column_type, parquet};
 use crate::error::{Error, Result};
 use polars::prelude::*;
+use polars_parquet::parquet::metadata::FileMetadata;
 use std::collections::HashMap;
-use std::io::Cursor;
 
-/// A Parquet file with its schema read.
+/// A Parquet file with its footer read.
 pub struct Parquet {
     /// The file, as given.
     pub path: String,
     /// Column names, in file order.
     pub names: Vec<String>,
+    metadata: FileMetadata,
     bytes: Vec<u8>,
 }
 
 impl Parquet {
-    /// Checks the seal, where there is one, and the footer, and reads the schema.
+    /// Checks the seal, where there is one, and the footer, and reads it.
     pub fn open(path: String, bytes: Vec<u8>) -> Result<Parquet> {
-        check(&bytes).map_err(|why| unreadable(&path, &why))?;
-        let schema = guarded(&path, || ParquetReader::new(Cursor::new(&bytes)).schema().map_err(shorter))?;
-        let names = schema.iter_names().map(|n| n.to_string()).collect();
-        Ok(Parquet { path, names, bytes })
+        let metadata = parquet::metadata(&bytes).map_err(|why| unreadable(&path, &why))?;
+        let names = metadata.schema().fields().iter().map(|f| f.name().to_owned()).collect();
+        Ok(Parquet { path, names, metadata, bytes })
     }
 
     /// Decodes the named columns.
     pub fn read(&self, wanted: &[&str]) -> Result<Table> {
-        let names: Vec<String> = wanted.iter().map(|n| (*n).to_owned()).collect();
-        let frame = guarded(&self.path, || {
-            let mut reader =
-                ParquetReader::new(Cursor::new(&self.bytes)).read_parallel(ParallelStrategy::None);
-            // A damaged count would make the reader reserve memory for rows that are not there.
-            let metadata = reader.get_metadata().map_err(shorter)?;
-            let groups = &metadata.row_groups;
-            let rows = groups.iter().map(|g| g.num_rows()).fold(0, usize::saturating_add);
-            let agree = groups.iter().all(|g| {
-                g.parquet_columns().iter().all(|c| match c.descriptor().path_in_schema.as_slice() {
-                    [name] if wanted.contains(&name.as_str()) => {
-                        usize::try_from(c.num_values()) == Ok(g.num_rows())
-                    }
-                    _ => true,
-                })
-            });
-            if rows != metadata.num_rows || !agree {
-                return Err(format!("its footer contradicts itself ({} rows claimed)", metadata.num_rows));
-            }
-            reader.with_columns(Some(names)).finish().map_err(shorter)
-        })?;
-        let mut columns = HashMap::new();
+        let mut plain = Vec::new();
         for name in wanted {
-            let column = frame.column(name).map_err(|e| unreadable(&self.path, &e.to_string()))?;
-            let fields = fields(column).map_err(|kind| {
+            let place = || format!("{}: column `{name}`", self.path);
+            let mut found = self.metadata.schema().fields().iter().filter(|f| f.name() == *name);
+            let (Some(field), None) = (found.next(), found.next()) else {
+                return Err(Error::invalid("the file has this column twice")
+                    .at(place())
+                    .hint("rename one of them"));
+            };
+            plain.push(column_type::plain(field).map_err(|kind| {
                 Error::invalid(format!("the column holds `{kind}`, which cannot be used"))
-                    .at(format!("{}: column `{name}`", self.path))
-                    .hint("write it as text, a 64-bit number or a boolean")
+                    .at(place())
+                    .hint("write it as text, a number of at most 64 bits or a boolean")
+            })?);
+        }
+        let types = plain.iter().map(|p| p.field.clone()).collect();
+        let frame = parquet::columns(&self.bytes, self.metadata.clone(), types, None)
+            .map_err(|why| unreadable(&self.path, &why))?;
+        let mut columns = HashMap::new();
+        for (name, plain) in wanted.iter().zip(&plain) {
+            let column = frame.column(name).map_err(|e| unreadable(&self.path, &e.to_string()))?;
+            let fields = fields(column, plain.scale).map_err(|why| {
+                unreadable(&self.path, &format!("column `{name}`: {}", parquet::first_line(&why.to_string())))
             })?;
             columns.insert((*name).to_owned(), fields);
         }
@@ -64,42 +59,31 @@ impl Parquet {
     }
 }
 
-/// The values of a column, or the name of a type that has no plain values.
-fn fields(column: &Column) -> std::result::Result<Vec<Field>, String> {
-    let fail = |e: PolarsError| e.to_string();
-    let list =
-        |values: Vec<Option<Field>>| Ok(values.into_iter().map(|v| v.unwrap_or(Field::Null)).collect());
-    match column.dtype() {
-        DataType::String => {
-            list(column.str().map_err(fail)?.iter().map(|v| v.map(|t| Field::Text(t.to_owned()))).collect())
-        }
-        DataType::Boolean => list(column.bool().map_err(fail)?.iter().map(|v| v.map(Field::Flag)).collect()),
-        DataType::Null => Ok(vec![Field::Null; column.len()]),
-        DataType::Float32 | DataType::Float64 | DataType::UInt64 => {
-            let reals = column.cast(&DataType::Float64).map_err(fail)?;
-            list(reals.f64().map_err(fail)?.iter().map(|v| v.map(Field::Real)).collect())
-        }
-        kind if kind.is_integer() => {
-            let whole = column.cast(&DataType::Int64).map_err(fail)?;
-            list(whole.i64().map_err(fail)?.iter().map(|v| v.map(Field::Int)).collect())
-        }
-        other => Err(other.to_string()),
+/// The values of a column; with a `scale`, of decimals, as exact text.
+fn fields(column: &Column, scale: Option<usize>) -> PolarsResult<Vec<Field>> {
+    fn list<T>(values: impl Iterator<Item = Option<T>>, field: impl Fn(T) -> Field) -> Vec<Field> {
+        values.map(|v| v.map_or(Field::Null, &field)).collect()
     }
-}
-
-/// Runs `f`; an error or a panic of the reader becomes an error that names the file.
-fn guarded<T>(path: &str, f: impl FnOnce() -> std::result::Result<T, String>) -> Result<T> {
-    quietly(f).map_err(|why| unreadable(path, &why))
-}
-
-fn shorter(e: PolarsError) -> String {
-    first_line(&e.to_string())
+    let whole = |i: i128| match scale {
+        Some(scale) => Field::Text(column_type::decimal(i, scale)),
+        None => Field::Int(i),
+    };
+    Ok(match column.dtype() {
+        DataType::String => list(column.str()?.iter(), |t| Field::Text(t.to_owned())),
+        DataType::Boolean => list(column.bool()?.iter(), Field::Flag),
+        DataType::Null => vec![Field::Null; column.len()],
+        DataType::Float32 => list(column.f32()?.iter(), |r| Field::Real(r.into())),
+        DataType::Float64 => list(column.f64()?.iter(), Field::Real),
+        DataType::UInt64 => list(column.u64()?.iter(), |i| whole(i.into())),
+        DataType::Binary => list(column.binary()?.iter(), |b| whole(column_type::units(b))),
+        _ => list(column.cast(&DataType::Int64)?.i64()?.iter(), |i| whole(i.into())),
+    })
 }
 
 fn unreadable(path: &str, why: &str) -> Error {
     Error::invalid(format!("this Parquet file cannot be read: {why}"))
         .at(path)
-        .hint("it may be damaged, cut off or changed: restore it; column types that are read are text, 64-bit numbers and booleans")
+        .hint("it may be damaged, cut off or changed: restore it")
 }
 
 #[cfg(test)]
@@ -129,7 +113,7 @@ mod tests {
         assert_eq!(t.columns["reward"], [Field::Real(0.5), Field::Null]);
         assert_eq!(t.columns["seed"], [Field::Int(1), Field::Int(2)]);
         assert_eq!(t.columns["solved"], [Field::Flag(true), Field::Null]);
-        assert!(t.columns["big"][1].integer().is_err());
+        assert_eq!(t.columns["big"][1].integer(), Ok(u64::MAX.into()));
         assert_eq!(t.place(1), "r.parquet: row 2");
     }
 
@@ -170,11 +154,5 @@ mod tests {
             let message = Parquet::open("r.parquet".into(), bytes).err().unwrap().to_string();
             assert!(message.contains("r.parquet") && message.contains("damaged"), "{message}");
         }
-    }
-
-    #[test]
-    fn a_panic_of_the_reader_is_an_error_with_the_name() {
-        let message = guarded::<()>("r.parquet", || panic!("not printed")).unwrap_err().to_string();
-        assert!(message.contains("r.parquet") && message.contains("gave up"), "{message}");
     }
 }

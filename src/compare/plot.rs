@@ -1,8 +1,8 @@
 //! Two small plots in text: the interval against zero, and how the task differences lie. Pure
 //! text without colour, so that they read the same in a log.
 
-use super::wrap::counted;
 use crate::stats::SAME;
+use crate::stats::counted;
 use crate::stats::rounding::fixed;
 
 /// An axis with the interval and the estimate on it, zero above it and both ends' labels below, in

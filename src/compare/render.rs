@@ -3,11 +3,11 @@
 
 use super::result::{ArmSummary, Comparison};
 use super::rows::shown;
-use super::wrap::{counted, flow, wrapped};
+use super::wrap::{flow, wrapped};
 use super::{notes, plot};
 use crate::stats::rounding::fixed;
 use crate::stats::sign_flip::Road;
-use crate::stats::{Method, Population, SAME};
+use crate::stats::{Method, Population, SAME, counted};
 use std::collections::BTreeMap;
 
 const BOLD: &str = "\u{1b}[1m";

@@ -28,7 +28,7 @@ pub fn once(options: &Options, digests: &[String], with_arms: bool) -> Result<()
 }
 
 /// (arm, task, seed, train_seed): what repeated attempts share.
-type CellKey<'a> = (Arm, &'a str, i64, Option<i64>);
+type CellKey<'a> = (Arm, &'a str, i128, Option<i128>);
 
 fn cell(e: &Episode) -> CellKey<'_> {
     (e.arm, &e.task, e.seed, e.train_seed)
@@ -40,7 +40,7 @@ fn unnumbered(e: &Episode, named: &[Roles]) -> bool {
 
 /// Gives the rows of files without a `rollout` column their index within their cell.
 pub fn number_rollouts(episodes: &mut [Episode], named: &[Roles]) {
-    let mut next: HashMap<CellKey<'_>, i64> = HashMap::new();
+    let mut next: HashMap<CellKey<'_>, i128> = HashMap::new();
     let mut indices = Vec::with_capacity(episodes.len());
     for e in episodes.iter() {
         indices.push(unnumbered(e, named).then(|| {
@@ -82,7 +82,7 @@ fn described(rows: &Rows, e: &Episode) -> String {
 
 /// Each (arm, task, seed, train_seed, rollout) is there once.
 pub fn unique(rows: &Rows) -> Result<()> {
-    let mut seen: HashMap<(CellKey<'_>, i64), &Episode> = HashMap::with_capacity(rows.episodes.len());
+    let mut seen: HashMap<(CellKey<'_>, i128), &Episode> = HashMap::with_capacity(rows.episodes.len());
     for e in &rows.episodes {
         if let Some(first) = seen.insert((cell(e), e.rollout), e) {
             return Err(Error::invalid(format!(

@@ -87,6 +87,8 @@ pub struct ArmSummary {
     pub n_planned: usize,
     /// Rows without a reward.
     pub n_unscored: usize,
+    /// Rows with a reward whose `solved` is missing: pass@k leaves them out.
+    pub n_unjudged: usize,
 }
 
 /// The interval to read first.

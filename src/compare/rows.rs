@@ -19,11 +19,11 @@ pub struct Episode {
     /// Its family, where one is named.
     pub family: Option<String>,
     /// The event seed.
-    pub seed: i64,
+    pub seed: i128,
     /// The training seed of its arm.
-    pub train_seed: Option<i64>,
+    pub train_seed: Option<i128>,
     /// Index of the attempt.
-    pub rollout: i64,
+    pub rollout: i128,
     /// The score in [0, 1]; `None` is missing.
     pub reward: Option<f64>,
     /// Whether it was solved; `None` is missing.
@@ -34,18 +34,49 @@ pub struct Episode {
 
 impl Episode {
     /// As `stats` takes it; without a reward it is not judged either.
-    pub fn observation(&self, cluster: Cluster) -> Observation<'_> {
+    fn observation(&self, cluster: Cluster, places: &Places) -> Observation<'_> {
         let family = self.family.as_deref();
         Observation {
             arm: self.arm,
             task: &self.task,
             family,
             cluster: if cluster == Cluster::Family { family } else { None },
-            seed: self.seed,
-            train_seed: self.train_seed,
-            rollout: self.rollout,
+            seed: places.of(self.seed),
+            train_seed: self.train_seed.map(|s| places.of(s)),
+            rollout: places.of(self.rollout),
             reward: self.reward,
             solved: self.reward.and(self.solved),
+        }
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = i128> {
+        [self.seed, self.rollout].into_iter().chain(self.train_seed)
+    }
+}
+
+/// Seeds and rollouts as `stats` takes them, in 64 bits with a sign. It only asks which are the same and which
+/// comes first: where one does not fit, each goes by its place among all of them, in rising order.
+enum Places {
+    AsTheyAre,
+    Rising(Vec<i128>),
+}
+
+impl Places {
+    fn new(episodes: &[Episode]) -> Places {
+        let all = || episodes.iter().flat_map(Episode::numbers);
+        if all().all(|n| i64::try_from(n).is_ok()) {
+            return Places::AsTheyAre;
+        }
+        let mut rising: Vec<i128> = all().collect();
+        rising.sort_unstable();
+        rising.dedup();
+        Places::Rising(rising)
+    }
+
+    fn of(&self, number: i128) -> i64 {
+        match self {
+            Places::AsTheyAre => number as i64,
+            Places::Rising(rising) => rising.partition_point(|n| *n < number) as i64,
         }
     }
 }
@@ -61,6 +92,8 @@ pub struct Rows {
     pub treatment: String,
     /// Defaults taken and rows left out.
     pub warnings: Vec<Warning>,
+    /// Whether any file has a column that says what is solved, empty or not.
+    pub judged: bool,
     tables: Vec<Table>,
 }
 
@@ -68,6 +101,12 @@ impl Rows {
     /// File and row of an episode.
     pub fn place(&self, episode: &Episode) -> String {
         self.tables.get(episode.origin.0).map_or_else(String::new, |t| t.place(episode.origin.1))
+    }
+
+    /// The episodes as `stats` takes them.
+    pub fn observations(&self, cluster: Cluster) -> Vec<Observation<'_>> {
+        let places = Places::new(&self.episodes);
+        self.episodes.iter().map(|e| e.observation(cluster, &places)).collect()
     }
 
     /// The files, for errors about all rows.
@@ -131,10 +170,12 @@ pub fn load(options: &Options) -> Result<Rows> {
                 .push(Warning::new(if role == "seed" { "default_seed" } else { "default_rollout" }, text));
         }
     }
-    let rows = Rows { episodes, base: names.base, treatment: names.treatment, warnings, tables };
+    let judged = named.iter().any(|roles| roles.contains_key("solved"));
+    let rows = Rows { episodes, base: names.base, treatment: names.treatment, warnings, judged, tables };
     repeats::unnumbered_in_one_file(&rows, &named)?;
     repeats::unique(&rows)?;
     trained_throughout(&rows)?;
+    scored(&rows, named.first().and_then(|roles| roles.get("reward")).map_or("reward", String::as_str))?;
     Ok(rows)
 }
 
@@ -198,7 +239,9 @@ fn take<T>(
         let remedy = match role {
             "reward" => "a missing reward is an empty field or null; scale other scores to [0, 1] first",
             "solved" => "a missing value is an empty field or null",
-            "seed" | "rollout" | "train_seed" => "number them, or name another column with --map",
+            "seed" | "rollout" | "train_seed" => {
+                "number them, large ones as text or 64-bit integers and not as floats, or name another column with --map"
+            }
             _ => "every row needs one",
         };
         Error::invalid(format!("`{}` {why}", shown(column))).at(table.place(i)).hint(remedy)
@@ -241,6 +284,27 @@ fn episode(table: &Table, roles: &Roles, origin: (usize, usize), arm: Arm) -> Re
         task,
         origin,
     })
+}
+
+/// An arm has at least one reward.
+fn scored(rows: &Rows, column: &str) -> Result<()> {
+    for (arm, side, name) in [(Arm::Base, "base", &rows.base), (Arm::Treatment, "treatment", &rows.treatment)]
+    {
+        let of_arm = || rows.episodes.iter().filter(|e| e.arm == arm);
+        if of_arm().all(|e| e.reward.is_none()) {
+            let count = of_arm().count();
+            let all = if count == 1 { "its only row".to_owned() } else { format!("all of its {count} rows") };
+            let called = if name == side { String::new() } else { format!(" (`{}`)", shown(name)) };
+            let place = of_arm().next().map_or_else(|| rows.paths(), |e| rows.place(e));
+            return Err(Error::invalid(format!(
+                "the {side} arm{called} has no scored episode: `{}` is empty in {all}",
+                shown(column)
+            ))
+            .at(place)
+            .hint("fill in the rewards, or name the column that holds them: --map reward=COLUMN"));
+        }
+    }
+    Ok(())
 }
 
 /// An arm has a training seed in all its rows, or in none.

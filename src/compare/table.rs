@@ -13,9 +13,9 @@ pub enum Field {
     Null,
     /// A boolean.
     Flag(bool),
-    /// A whole number.
-    Int(i64),
-    /// Any other number; may be NaN or infinite.
+    /// A whole number, exact: wide enough for all of 64 bits, with or without a sign.
+    Int(i128),
+    /// A number that came as a float; may be NaN or infinite.
     Real(f64),
     /// Text.
     Text(String),
@@ -171,15 +171,12 @@ impl Field {
         }
     }
 
-    /// A whole number; 3.0 is one.
-    pub fn integer(&self) -> Result<i64, String> {
+    /// A whole number, exact; 3.0 is one. A float beyond 2^53 is none.
+    pub fn integer(&self) -> Result<i128, String> {
         let found = match self {
             Field::Int(i) => Some(*i),
             Field::Real(r) => whole(*r),
-            Field::Text(t) => {
-                let t = t.trim();
-                t.parse().ok().or_else(|| t.parse().ok().and_then(whole))
-            }
+            Field::Text(t) => whole_text(t.trim()),
             _ => None,
         };
         found.ok_or_else(|| self.is_not("a whole number"))
@@ -215,6 +212,11 @@ impl Field {
             Field::Null => format!("is missing, and must be {what}"),
             Field::Flag(b) => format!("is `{b}`, not {what}"),
             Field::Int(i) => format!("is `{i}`, not {what}"),
+            Field::Real(r) if r.abs() >= FLOAT_REACH && r.is_finite() => {
+                format!(
+                    "is the float `{r:e}`, not {what}: beyond 2^53 floats run several whole numbers together"
+                )
+            }
             Field::Real(r) => format!("is `{r}`, not {what}"),
             Field::Text(t) => format!("is `{}`, not {what}", super::rows::shown(t)),
             Field::Other(kind) => format!("is {kind}, not {what}"),
@@ -222,9 +224,21 @@ impl Field {
     }
 }
 
-fn whole(r: f64) -> Option<i64> {
-    // Beyond 2^53 a float no longer tells one whole number from the next.
-    (r.fract() == 0.0 && r.abs() <= 9_007_199_254_740_992.0).then_some(r as i64)
+/// 2^53: from here on a float no longer tells one whole number from the next.
+const FLOAT_REACH: f64 = 9_007_199_254_740_992.0;
+
+fn whole(r: f64) -> Option<i128> {
+    (r.fract() == 0.0 && r.abs() < FLOAT_REACH).then_some(r as i128)
+}
+
+/// Digits, with or without `.0` behind them, are read as they stand; only an exponent makes a float.
+fn whole_text(t: &str) -> Option<i128> {
+    let digits = match t.split_once('.') {
+        Some((digits, zeros)) if zeros.bytes().all(|b| b == b'0') => digits,
+        _ => t,
+    };
+    let float = || t.contains(['e', 'E']).then(|| t.parse().ok().and_then(whole)).flatten();
+    digits.parse().ok().or_else(float)
 }
 
 #[cfg(test)]
@@ -245,11 +259,29 @@ mod tests {
         assert_eq!(text("3.0").integer(), Ok(3));
         assert!(Field::Flag(true).integer().is_err() && text("s1").integer().is_err());
         assert!(Field::Real(1e17).integer().is_err() && Field::Real(f64::NAN).integer().is_err());
+        assert!(text("3.5").integer().is_err() && text("3.00000000000000000001").integer().is_err());
+        assert_eq!((text("1e3").integer(), text("-7").integer()), (Ok(1000), Ok(-7)));
         assert_eq!(text("0.25").unit(), Ok(0.25));
         assert_eq!(Field::Flag(true).unit(), Ok(1.0));
         assert_eq!(text("True").flag(), Ok(true));
         assert_eq!(Field::Real(0.0).flag(), Ok(false));
         assert!(Field::Real(0.5).flag().is_err() && text("yes").flag().is_err());
+    }
+
+    #[test]
+    fn whole_numbers_of_64_bits_stay_exact() {
+        for exact in [1 << 53, (1 << 53) + 1, i128::from(i64::MIN), i128::from(u64::MAX)] {
+            assert_eq!(Field::Int(exact).integer(), Ok(exact));
+            assert_eq!(Field::Int(exact).name(), Ok(exact.to_string()));
+            assert_eq!(text(&exact.to_string()).integer(), Ok(exact));
+            assert_eq!(text(&format!("{exact}.00")).integer(), Ok(exact));
+        }
+        // As floats, 2^53 and 2^53 + 1 are one: neither is taken for the other.
+        for rounded in [Field::Real(9_007_199_254_740_993.0), text("9007199254740993e0"), text("1.8e19")] {
+            assert!(rounded.integer().is_err(), "{rounded:?}");
+        }
+        let message = Field::Real(u64::MAX as f64).integer().unwrap_err();
+        assert!(message.contains("1.8446744073709552e19") && message.contains("2^53"), "{message}");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! the warnings and the text. Bad input and the schema have files of their own.
 
 mod bad_input;
+mod parquet_types;
+mod random_tables;
 mod schema;
 mod text;
 
@@ -206,6 +208,34 @@ fn swapped_arms_mirror_the_result() {
     near(a.sign_flip_p.unwrap(), b.sign_flip_p.unwrap(), 1e-15);
 }
 
+#[test]
+fn seeds_of_64_bits_are_told_apart_in_every_format() {
+    // Two seeds that one float cannot tell apart, and two beyond 63 bits.
+    for (a, b) in [(1u64 << 53, (1 << 53) + 1), (u64::MAX - 1, u64::MAX), (7, u64::MAX)] {
+        let rows = [("base", a, 0), ("base", b, 1), ("treatment", a, 1), ("treatment", b, 1)];
+        let csv = rows.map(|(arm, seed, reward)| format!("{arm},t,{seed},{reward}\n")).concat();
+        let json = rows.map(|(arm, seed, reward)| {
+            format!("{{\"arm\": \"{arm}\", \"task\": \"t\", \"seed\": {seed}, \"reward\": {reward}}}\n")
+        });
+        let from_csv =
+            compare_files(&[("r.csv", &format!("arm,task,seed,reward\n{csv}"))], defaults()).unwrap();
+        let from_json = compare_files(&[("r.jsonl", &json.concat())], defaults()).unwrap();
+        assert_eq!((from_csv.n_seeds, from_csv.delta), (2, 0.5));
+        assert_eq!(from_json, from_csv);
+        let again = format!("{csv}base,t,{a},1\n").replace('\n', ",0\n");
+        let twice =
+            compare_files(&[("r.csv", &format!("arm,task,seed,reward,rollout\n{again}"))], defaults());
+        let message = twice.unwrap_err().to_string();
+        assert!(message.contains(&format!("seed {a}, rollout 0 was there before")), "{message}");
+        let float = json.concat().replace(&b.to_string(), &format!("{b}.0"));
+        let message = compare_files(&[("r.jsonl", &float)], defaults()).unwrap_err().to_string();
+        assert!(
+            message.contains("r.jsonl: line 2: `seed` is the float") && message.contains("2^53"),
+            "{message}"
+        );
+    }
+}
+
 /// Eight tasks in two families, two training seeds.
 fn trained() -> String {
     let mut text = String::from("arm,task,reward,adapter_seed\n");
@@ -260,6 +290,19 @@ fn missing_rewards_are_left_out_and_counted() {
     near(c.coverage.base, 0.5, 0.0);
     assert_eq!(c.worst_case, Some(Ends { low: 0.25, high: 0.75 }));
     assert!(codes(&c).contains(&"missing_rows") && c.ci.low.is_none() && c.ci_t.low.is_none());
+}
+
+#[test]
+fn a_column_of_empty_rewards_is_not_called_missing() {
+    let text = "arm,task,score\nbase,a,0\ntuned,a,\ntuned,b,\n";
+    let options = Options { map: vec!["reward=score".into()], ..defaults() };
+    let message = compare_files(&[("r.csv", text)], options).unwrap_err().to_string();
+    assert!(
+        message.contains("r.csv: line 3: the treatment arm (`tuned`) has no scored episode"),
+        "{message}"
+    );
+    assert!(message.contains("`score` is empty in all of its 2 rows"), "{message}");
+    assert!(message.contains("hint: fill in the rewards") && !message.contains("family"), "{message}");
 }
 
 #[test]

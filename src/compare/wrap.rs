@@ -1,9 +1,4 @@
-//! Text into lines of a width, with hanging indents, and counts with their plural.
-
-/// `1 task`, `2 tasks`; `thing` takes a plain `s`.
-pub fn counted(count: usize, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
-}
+//! Text into lines of a width, with hanging indents.
 
 /// Words after `prefix`, in lines of at most `width` characters; further lines are indented.
 pub fn wrapped(prefix: &str, text: &str, indent: usize, width: usize) -> Vec<String> {
@@ -54,7 +49,6 @@ mod tests {
         assert_eq!(wrapped("a  ", "bb cc dd", 3, 8), ["a  bb cc", "   dd"]);
         assert_eq!(wrapped("", "abcdefgh", 0, 3), ["abc", "def", "gh"]);
         assert_eq!(flow("", ["k=1 0.5", "k=2 0.7"], "   ", 2, 12), ["k=1 0.5", "  k=2 0.7"]);
-        assert_eq!((counted(1, "task"), counted(0, "task")), ("1 task".into(), "0 tasks".into()));
     }
 
     proptest! {

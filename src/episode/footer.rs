@@ -4,6 +4,8 @@
 //!
 //! Source: Thrift compact protocol specification, apache/thrift.
 
+use std::collections::BTreeMap;
+
 const MAX_DEPTH: usize = 32;
 
 /// Whether the footer's structure fits its own length. `bytes` is the whole file, 12 bytes or more.
@@ -17,8 +19,10 @@ pub fn check(bytes: &[u8]) -> Result<(), String> {
     walk.structure(0).ok_or_else(broken)
 }
 
-struct Walk<'a> {
-    rest: &'a [u8],
+/// A walk over Thrift compact bytes.
+pub(super) struct Walk<'a> {
+    /// What was not walked over yet.
+    pub rest: &'a [u8],
 }
 
 impl Walk<'_> {
@@ -43,6 +47,41 @@ impl Walk<'_> {
             }
         }
         None
+    }
+
+    /// The whole numbers of the structure that comes next, by (0, field), and of the structures directly
+    /// in it, by (field of the structure, field).
+    pub fn numbers(&mut self) -> Option<BTreeMap<(i64, i64), i64>> {
+        let mut found = BTreeMap::new();
+        self.numbers_of(0, &mut found)?;
+        Some(found)
+    }
+
+    fn numbers_of(&mut self, structure: i64, found: &mut BTreeMap<(i64, i64), i64>) -> Option<()> {
+        let mut field = 0i64;
+        loop {
+            let header = self.byte()?;
+            let kind = header & 0x0f;
+            if kind == 0 {
+                return Some(());
+            }
+            field = match header >> 4 {
+                0 => self.signed()?,
+                step => field.checked_add(i64::from(step))?,
+            };
+            match kind {
+                1 | 2 => {}
+                4..=6 => drop(found.insert((structure, field), self.signed()?)),
+                12 if structure == 0 && field != 0 => self.numbers_of(field, found)?,
+                _ => self.value(kind, 0)?,
+            }
+        }
+    }
+
+    /// A whole number with a sign (zigzag).
+    fn signed(&mut self) -> Option<i64> {
+        let raw = self.varint()?;
+        Some((raw >> 1) as i64 ^ -((raw & 1) as i64))
     }
 
     /// A structure: fields of (id delta, type) until a stop byte.

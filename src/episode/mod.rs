@@ -3,12 +3,14 @@
 //! and become Parquet when the unit is complete; nothing here computes a statistic.
 
 pub mod chain;
+pub(crate) mod column_type;
 pub mod compact;
 pub mod compare;
 pub mod durable;
 mod footer;
 pub mod hashes;
 mod live;
+mod pages;
 pub(crate) mod parquet;
 pub mod preview;
 pub mod row;

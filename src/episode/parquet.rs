@@ -1,9 +1,14 @@
 //! Parquet bytes to and from a polars frame, guarded. polars' reader can panic on damaged bytes,
 //! and can ask for absurd amounts of memory, which ends the process. So files of ours carry a seal
-//! over all their bytes, checked before polars sees them; other writers' files are checked as far as possible.
+//! over all their bytes, checked before polars sees them; of other writers' files, footer and page headers are.
 
+use super::column_type::{self, Plain};
+use super::pages;
 use crate::hash::sha256_hex;
 use polars::prelude::*;
+use polars_parquet::parquet::metadata::{FileMetadata, SchemaDescriptor};
+use polars_parquet::parquet::schema::types::ParquetType;
+use polars_parquet::read::read_metadata;
 use std::cell::Cell as Flag;
 use std::io::Cursor;
 use std::ops::Range;
@@ -34,26 +39,72 @@ pub(crate) fn encode(frame: &mut DataFrame) -> Result<Vec<u8>, String> {
 /// The first `limit` rows of a Parquet file and the number of rows in all of it; the error says in one
 /// line why the bytes cannot be read.
 pub(crate) fn decode(bytes: &[u8], limit: Option<usize>) -> Result<(DataFrame, usize), String> {
+    let metadata = metadata(bytes)?;
+    let total = metadata.num_rows;
+    let fields = metadata.schema().fields().iter().map(|field| match column_type::plain(field) {
+        Ok(Plain { field, scale: None }) => Ok(field),
+        Ok(_) => Err(format!("its column `{}` holds decimals, which are not read here", field.name())),
+        Err(kind) => Err(format!("its column `{}` holds `{kind}`, which is not read here", field.name())),
+    });
+    let fields = fields.collect::<Result<Vec<_>, String>>()?;
+    Ok((columns(bytes, metadata, fields, limit)?, total))
+}
+
+/// What the footer says, after [`check`]. Schemas that other programs keep beside Parquet's own are dropped.
+pub(crate) fn metadata(bytes: &[u8]) -> Result<FileMetadata, String> {
     check(bytes)?;
     quietly(|| {
+        let mut metadata = read_metadata(&mut Cursor::new(bytes)).map_err(|e| first_line(&e.to_string()))?;
+        metadata.key_value_metadata = None;
+        Ok(metadata)
+    })
+}
+
+/// The first `limit` rows of some columns, each under the type of its field here.
+pub(crate) fn columns(
+    bytes: &[u8],
+    mut metadata: FileMetadata,
+    fields: Vec<ParquetType>,
+    limit: Option<usize>,
+) -> Result<DataFrame, String> {
+    quietly(|| {
+        sizes_agree(bytes, &metadata, &fields)?;
+        let total = metadata.num_rows;
+        metadata.schema_descr = SchemaDescriptor::new(metadata.schema_descr.name().into(), fields);
         // One thread only: the panic hook is silenced for this thread alone.
         let mut reader = ParquetReader::new(Cursor::new(bytes)).read_parallel(ParallelStrategy::None);
-        let metadata = reader.get_metadata().map_err(|e| first_line(&e.to_string()))?;
-        let total = metadata.num_rows;
-        let claimed = metadata.row_groups.iter().map(|g| g.num_rows()).fold(0, usize::saturating_add);
-        let values_agree = metadata
-            .row_groups
-            .iter()
-            .all(|g| g.parquet_columns().iter().all(|c| usize::try_from(c.num_values()) == Ok(g.num_rows())));
-        if claimed != total || !values_agree {
-            return Err(format!("its footer contradicts itself ({total} rows claimed)"));
-        }
-        let frame = reader
+        reader.set_metadata(metadata.into());
+        reader
             .with_slice(limit.map(|limit| (0, limit.min(total))))
             .finish()
-            .map_err(|e| first_line(&e.to_string()))?;
-        Ok((frame, total))
+            .map_err(|e| first_line(&e.to_string()))
     })
+}
+
+/// Damaged counts would make the reader reserve memory for rows or bytes that are not there.
+fn sizes_agree(bytes: &[u8], metadata: &FileMetadata, fields: &[ParquetType]) -> Result<(), String> {
+    let total = metadata.num_rows;
+    let contradiction = || format!("its footer contradicts itself (rows claimed: {total})");
+    let groups = &metadata.row_groups;
+    if groups.iter().map(|g| g.num_rows()).fold(0, usize::saturating_add) != total {
+        return Err(contradiction());
+    }
+    for (group, field) in groups.iter().flat_map(|g| fields.iter().map(move |f| (g, f))) {
+        let mut chunks = group.parquet_columns().iter().filter(
+            |c| matches!(c.descriptor().path_in_schema.as_slice(), [name] if name.as_str() == field.name()),
+        );
+        let (Some(chunk), None) = (chunks.next(), chunks.next()) else {
+            return Err(contradiction());
+        };
+        if usize::try_from(chunk.num_values()) != Ok(group.num_rows()) {
+            return Err(contradiction());
+        }
+        let range = chunk.byte_range();
+        let within = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+        let pages = within.and_then(|(start, end)| bytes.get(start..end)).ok_or_else(contradiction)?;
+        pages::check(pages, chunk.num_values(), chunk.uncompressed_size())?;
+    }
+    Ok(())
 }
 
 /// What can be known before a reader sees the bytes: they begin and end as Parquet, carry the seal's own hash

@@ -4,7 +4,7 @@
 use super::distribution::t_quantile;
 use super::paired::{mean as mean_of, task_means};
 use super::units::{Units, Weight};
-use super::{Arm, Interval, LEVEL, Observation, Undefined, Value};
+use super::{Arm, Interval, LEVEL, Observation, Undefined, Value, counted};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What to do with missing values.
@@ -23,8 +23,9 @@ pub fn present(values: &[Option<f64>], nulls: Nulls) -> Result<Vec<f64>, Undefin
     let missing = values.iter().filter(|v| v.is_none()).count();
     match nulls {
         Nulls::Refuse if missing > 0 => Err(Undefined::new(format!(
-            "{missing} of {} values are missing and nothing says how they count",
-            values.len()
+            "{missing} of {} {} missing and nothing says how nulls count",
+            counted(values.len(), "value"),
+            if missing == 1 { "is" } else { "are" }
         ))),
         Nulls::As(number) => Ok(values.iter().map(|v| v.unwrap_or(number)).collect()),
         Nulls::Refuse | Nulls::Skip => Ok(values.iter().copied().flatten().collect()),

@@ -3,8 +3,11 @@
 //! value where a cell has fewer than k.
 
 use super::paired::mean;
-use super::{Arm, Observation, Undefined, Value};
+use super::{Arm, Observation, Undefined, Value, counted};
 use std::collections::BTreeMap;
+
+/// A share so small that leaving it out does not change a sum of ordinary size.
+const NOTHING: f64 = 1e-18;
 
 /// Chance that k rollouts drawn without replacement from n, of which c solved, hold a solved one:
 /// 1 − C(n−c, k) / C(n, k). Undefined for n < k or k = 0.
@@ -17,9 +20,15 @@ pub fn pass_at_k(n: usize, c: usize, k: usize) -> Value {
     if n - c < k {
         return Ok(1.0);
     }
+    // The chance that all fail is a product of k factors, and as well of c: the shorter one is taken, up to
+    // where it no longer shows. So all k of a cell together take about n log n steps, not n².
+    let (few, many) = (c.min(k), c.max(k));
     let mut all_fail = 1.0;
-    for i in n - c + 1..=n {
-        all_fail *= 1.0 - k as f64 / i as f64;
+    for i in 0..few {
+        all_fail *= (n - i - many) as f64 / (n - i) as f64;
+        if all_fail < NOTHING {
+            break;
+        }
     }
     Ok(1.0 - all_fail)
 }
@@ -35,12 +44,19 @@ pub fn best_at_k(rewards: &[f64], k: usize) -> Value {
 fn best_of_sorted(sorted: &[f64], k: usize) -> Value {
     let n = sorted.len();
     enough(n, k)?;
-    let (mut share, mut best) = (k as f64 / n as f64, 0.0);
+    let size = sorted[0].abs().max(sorted[n - 1].abs());
+    // What a sum of very many small terms loses in rounding is kept beside it.
+    let (mut share, mut best, mut lost) = (k as f64 / n as f64, 0.0f64, 0.0f64);
     for i in (k..=n).rev() {
-        best += share * sorted[i - 1];
-        if i > 1 {
-            share *= (i - k) as f64 / (i - 1) as f64;
+        let term = share * sorted[i - 1] - lost;
+        let sum = best + term;
+        (lost, best) = ((sum - best) - term, sum);
+        // The shares of all smaller rewards together: the chance that none of the greater is drawn.
+        let rest = share * (i - k) as f64 / k as f64;
+        if rest * size <= NOTHING * best.abs() {
+            break;
         }
+        share *= (i - k) as f64 / (i - 1) as f64;
     }
     Ok(best)
 }
@@ -48,9 +64,13 @@ fn best_of_sorted(sorted: &[f64], k: usize) -> Value {
 fn enough(n: usize, k: usize) -> Result<(), Undefined> {
     match k {
         0 => Err(Undefined::new("k is at least 1")),
-        _ if n < k => Err(Undefined::new(format!("no cell has {k} rollouts"))),
+        _ if n < k => Err(too_few(k)),
         _ => Ok(()),
     }
+}
+
+fn too_few(k: usize) -> Undefined {
+    Undefined::new(format!("no cell has {}", counted(k, "rollout")))
 }
 
 /// Which of the two is meant.
@@ -113,12 +133,8 @@ impl<'a> ArmCells<'a> {
     /// The tasks that define the statistic at k with their values, rising by task: means over
     /// the cells (seeds) that define it.
     pub fn task_values(&self, kind: Kind, k: usize) -> Vec<(&'a str, f64)> {
-        let of_cell = |c: &Cell| match kind {
-            Kind::Pass => pass_at_k(c.judged, c.solved, k).ok(),
-            Kind::Best => best_of_sorted(&c.rewards, k).ok(),
-        };
         let of_task = |(task, cells): &(&'a str, Vec<Cell>)| {
-            let values: Vec<f64> = cells.iter().filter_map(of_cell).collect();
+            let values: Vec<f64> = cells.iter().filter_map(|c| c.at(kind, k).ok()).collect();
             (!values.is_empty()).then(|| (*task, mean(values.into_iter())))
         };
         self.tasks.iter().filter_map(of_task).collect()
@@ -128,15 +144,59 @@ impl<'a> ArmCells<'a> {
     pub fn at(&self, kind: Kind, k: usize) -> AtK {
         let values = self.task_values(kind, k);
         let value = match values.len() {
-            0 => Err(Undefined::new(if k == 0 {
-                "k is at least 1".into()
-            } else {
-                format!("no cell has {k} rollouts")
-            })),
+            0 if k == 0 => Err(Undefined::new("k is at least 1")),
+            0 => Err(too_few(k)),
             _ => Ok(mean(values.iter().map(|v| v.1))),
         };
         AtK { value, tasks: values.len() }
     }
+
+    /// The values of [`ArmCells::at`] at every k from 1 on, as far as a cell defines them. Takes time in
+    /// proportion to the rollouts, but for a logarithm.
+    pub fn at_every_k(&self, kind: Kind) -> Vec<f64> {
+        let mut of_arm = Vec::new();
+        for (_, cells) in &self.tasks {
+            let mut of_task = Vec::new();
+            for cell in cells {
+                let values = (1..=cell.rollouts(kind)).map_while(|k| cell.at(kind, k).ok());
+                add(&mut of_task, values);
+            }
+            add(&mut of_arm, means(of_task));
+        }
+        means(of_arm).collect()
+    }
+}
+
+impl Cell {
+    /// Rollouts that count for the statistic.
+    fn rollouts(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Pass => self.judged,
+            Kind::Best => self.rewards.len(),
+        }
+    }
+
+    fn at(&self, kind: Kind, k: usize) -> Value {
+        match kind {
+            Kind::Pass => pass_at_k(self.judged, self.solved, k),
+            Kind::Best => best_of_sorted(&self.rewards, k),
+        }
+    }
+}
+
+/// Adds the values for k = 1, 2, … to sums with their counts.
+fn add(sums: &mut Vec<(f64, usize)>, values: impl Iterator<Item = f64>) {
+    for (i, value) in values.enumerate() {
+        if i == sums.len() {
+            sums.push((0.0, 0));
+        }
+        sums[i].0 += value;
+        sums[i].1 += 1;
+    }
+}
+
+fn means(sums: Vec<(f64, usize)>) -> impl Iterator<Item = f64> {
+    sums.into_iter().map(|(sum, count)| sum / count as f64)
 }
 
 /// Both arms at k over the tasks that define it in both: (base, treatment, number of tasks).
@@ -151,108 +211,10 @@ pub fn compare_at_k(
     let both: Vec<(f64, f64)> =
         of_treatment.iter().filter_map(|(task, t)| Some((*of_base.get(task)?, *t))).collect();
     if both.is_empty() {
-        return Err(Undefined::new(format!("no task has {k} rollouts in both arms")));
+        return Err(Undefined::new(format!("no task has {} in both arms", counted(k, "rollout"))));
     }
     Ok((mean(both.iter().map(|v| v.0)), mean(both.iter().map(|v| v.1)), both.len()))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stats::fixtures::{DATA_SETS, csv, golden, made, near, numbers, observations};
-    use proptest::prelude::*;
-
-    #[test]
-    fn tables_match_the_reference() {
-        let golden = golden();
-        for row in golden["pass_at_k_table"].as_array().expect("a list") {
-            let count = |key: &str| row[key].as_u64().expect("a count") as usize;
-            let ours = pass_at_k(count("n"), count("c"), count("k"));
-            match row["pass_at_k"].as_f64() {
-                Some(value) => near(ours.unwrap(), value, 1e-12),
-                None => assert!(ours.is_err()),
-            }
-        }
-        for row in golden["best_at_k_table"].as_array().expect("a list") {
-            let ours = best_at_k(&numbers(&row["rewards"]), row["k"].as_u64().expect("a count") as usize);
-            match row["best_at_k"].as_f64() {
-                Some(value) => near(ours.unwrap(), value, 1e-12),
-                None => assert!(ours.is_err()),
-            }
-        }
-    }
-
-    #[test]
-    fn arms_match_the_reference() {
-        let golden = golden();
-        let mut checked = 0;
-        for name in DATA_SETS {
-            let text = csv(name);
-            let rows = observations(&text);
-            for (arm, label) in [(Arm::Base, "base"), (Arm::Treatment, "treatment")] {
-                let cells = ArmCells::new(&rows, arm);
-                let reference = &golden["datasets"][name]["arm"][label];
-                for (kind, key) in
-                    [(Kind::Pass, "pass_at_k_per_seed"), (Kind::Best, "best_at_k_reward_per_seed")]
-                {
-                    for (k, value) in reference[key].as_object().expect("values by k") {
-                        let ours = cells.at(kind, k.parse().unwrap());
-                        match value.as_f64() {
-                            Some(value) => near(ours.value.unwrap(), value, 1e-12),
-                            None => assert!(ours.value.is_err() && ours.tasks == 0),
-                        }
-                        checked += 1;
-                    }
-                }
-            }
-        }
-        assert_eq!(checked, 60);
-    }
-
-    #[test]
-    fn a_comparison_uses_the_tasks_that_define_it_in_both() {
-        let rows = [
-            made(Arm::Base, "a", 0, 0, 1.0),
-            made(Arm::Base, "a", 0, 1, 0.0),
-            made(Arm::Base, "b", 0, 0, 1.0),
-            made(Arm::Treatment, "a", 0, 0, 0.0),
-            made(Arm::Treatment, "a", 0, 1, 0.0),
-            made(Arm::Treatment, "b", 0, 0, 1.0),
-            made(Arm::Treatment, "b", 0, 1, 1.0),
-        ];
-        let (base, treatment) = (ArmCells::new(&rows, Arm::Base), ArmCells::new(&rows, Arm::Treatment));
-        assert_eq!(compare_at_k(&base, &treatment, Kind::Pass, 2), Ok((1.0, 0.0, 1)));
-        assert!(compare_at_k(&base, &treatment, Kind::Pass, 3).is_err());
-        assert_eq!(treatment.at(Kind::Best, 2).tasks, 2);
-        assert_eq!(treatment.largest(), 2);
-    }
-
-    #[test]
-    fn missing_values_are_left_out_of_their_own_statistic_only() {
-        let mut row = made(Arm::Base, "a", 0, 0, 0.5);
-        row.solved = None;
-        let cells = ArmCells::new(&[row], Arm::Base);
-        assert!(cells.at(Kind::Pass, 1).value.is_err());
-        assert_eq!(cells.at(Kind::Best, 1).value, Ok(0.5));
-    }
-
-    proptest! {
-        #[test]
-        fn more_attempts_never_hurt(rewards in proptest::collection::vec(0.0f64..=1.0, 1..20)) {
-            let values: Vec<f64> = (1..=rewards.len()).map(|k| best_at_k(&rewards, k).unwrap()).collect();
-            prop_assert!(values.windows(2).all(|w| w[1] >= w[0] - 1e-12));
-            let greatest = rewards.iter().copied().fold(0.0, f64::max);
-            prop_assert!((values[rewards.len() - 1] - greatest).abs() < 1e-12);
-        }
-
-        #[test]
-        fn best_of_binary_rewards_is_pass(n in 1usize..20, c in 0usize..20, k in 1usize..20) {
-            let c = c.min(n);
-            let rewards: Vec<f64> = (0..n).map(|i| if i < c { 1.0 } else { 0.0 }).collect();
-            match (pass_at_k(n, c, k), best_at_k(&rewards, k)) {
-                (Ok(a), Ok(b)) => prop_assert!((a - b).abs() < 1e-12),
-                (a, b) => prop_assert!(a.is_err() && b.is_err()),
-            }
-        }
-    }
-}
+mod tests;

@@ -159,6 +159,87 @@ mod tests {
     }
 
     #[test]
+    fn the_null_spread_bars_a_gain_it_could_have_made() {
+        // Everything else speaks for a gain; the smallest gain that counts is 0.03.
+        for (spread, outcome) in [
+            (0.0, Outcome::Positive),
+            (0.029, Outcome::Positive),
+            (0.03, Outcome::Inconclusive),
+            (0.5, Outcome::Inconclusive),
+        ] {
+            assert_eq!(decide(0.2, 0.3, Some(0.1), Some(0.4), Some(spread)), outcome, "{spread}");
+        }
+        // It bars a gain only: that a gain is excluded stands whatever the spread.
+        assert_eq!(decide(-0.2, 0.0, Some(-0.3), Some(0.02), Some(0.5)), Outcome::Negative);
+    }
+
+    #[test]
+    fn the_null_spread_has_a_leg_only_where_it_was_measured() {
+        let events = [("1".to_string(), Some(0.2))];
+        let pooled = Pooled { delta: Some(0.2), low: Some(0.1), high: Some(0.3), tasks: 9, moved: 9 };
+        let legs = |null| three_way(&events, pooled, 0.03, null).legs;
+        assert_eq!(legs(None).len(), 2);
+        let measured = legs(Some(0.03));
+        let leg = measured.iter().find(|l| l.asks.contains("base against base")).unwrap();
+        assert_eq!((leg.value, leg.bar, leg.holds), (Some(0.03), 0.03, Some(false)));
+    }
+
+    #[test]
+    fn an_undefined_interval_decides_nothing() {
+        for delta in [Some(0.5), Some(-0.5), Some(0.0), None] {
+            let events = [("1".to_string(), delta)];
+            let pooled = Pooled { delta, low: None, high: None, tasks: 40, moved: 40 };
+            for null in [None, Some(0.0), Some(1.0)] {
+                let d = three_way(&events, pooled, 0.03, null);
+                assert_eq!(d.outcome, Outcome::Inconclusive, "{delta:?} {null:?}");
+                let open: Vec<_> = d.legs.iter().filter(|l| l.asks.contains("pooled interval")).collect();
+                // Neither end is called above or below anything.
+                assert_eq!(open.len(), 2);
+                assert!(open.iter().all(|l| l.value.is_none() && l.holds.is_none()));
+            }
+        }
+    }
+
+    /// The pooled change of these task differences, as `estimate` gives it, and what follows.
+    fn decide_on(differences: &[f64], identical_streams: bool) -> Decision {
+        use crate::stats::fixtures::made;
+        use crate::stats::{Arm, Options, Paired, estimate};
+        let names: Vec<String> = (0..differences.len()).map(|i| format!("t{i:02}")).collect();
+        let rows = names.iter().zip(differences).flat_map(|(name, d)| {
+            let name: &'static str = Box::leak(name.clone().into_boxed_str());
+            [made(Arm::Base, name, 1, 0, 0.25), made(Arm::Treatment, name, 1, 0, 0.25 + d)]
+        });
+        let paired = Paired::new(&rows.collect::<Vec<_>>()).unwrap();
+        let e = estimate(&paired, &Options { identical_streams, ..Options::default() }).unwrap();
+        let interval = e.headline.as_ref().ok().map(|h| h.interval);
+        let pooled = Pooled {
+            delta: Some(e.delta),
+            low: interval.map(|i| i.low),
+            high: interval.map(|i| i.high),
+            tasks: e.tasks,
+            moved: e.nonzero_differences,
+        };
+        three_way(&[("1".into(), Some(e.delta))], pooled, 0.03, Some(0.0))
+    }
+
+    #[test]
+    fn equal_differences_decide_nothing_unless_the_arms_are_one() {
+        // All tasks gain, or lose, the same: no spread, so no interval and no conclusion.
+        for same in [0.5, -0.25, 0.0] {
+            let d = decide_on(&[same; 12], false);
+            assert_eq!((d.outcome, d.low, d.high), (Outcome::Inconclusive, None, None), "{same}");
+        }
+        // The same tokens in both arms: exactly nothing differed, and a gain is excluded.
+        let d = decide_on(&[0.0; 12], true);
+        assert_eq!((d.outcome, d.low, d.high, d.moved), (Outcome::Negative, Some(0.0), Some(0.0), 0));
+        // A single task has no spread either.
+        assert_eq!(decide_on(&[0.5], false).outcome, Outcome::Inconclusive);
+        // With a spread the same mean does decide.
+        let mixed: Vec<f64> = (0..12).map(|i| if i % 2 == 0 { 0.4 } else { 0.6 }).collect();
+        assert_eq!(decide_on(&mixed, false).outcome, Outcome::Positive);
+    }
+
+    #[test]
     fn no_event_is_never_positive() {
         let d = three_way(
             &[],

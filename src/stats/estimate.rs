@@ -6,7 +6,7 @@ use super::bootstrap::Resamples;
 use super::distribution::{normal_quantile, t_cdf, t_quantile, t_two_sided};
 use super::sign_flip::{Road, SignFlip, sign_flip};
 use super::units::{Units, Weight};
-use super::{FEW_NONZERO, FEW_UNITS, Interval, LEVEL, Paired, RESAMPLES, Undefined, Value, Warning};
+use super::{FEW_NONZERO, FEW_UNITS, Interval, LEVEL, Paired, RESAMPLES, Undefined, Value, Warning, counted};
 use super::{fault, training_seeds};
 use serde::Serialize;
 
@@ -147,10 +147,7 @@ pub fn estimate(paired: &Paired<'_>, options: &Options<'_>) -> Result<Estimate, 
     }
     let nonzero_differences = paired.nonzero_differences();
     if nonzero_differences < FEW_NONZERO {
-        warnings.push(Warning::new(
-            "few_nonzero",
-            format!("only {nonzero_differences} of {} tasks differ between the arms; below {FEW_NONZERO} no interval keeps its level", paired.tasks.len()),
-        ));
+        warnings.push(Warning::new("few_nonzero", few_differ(nonzero_differences, paired.tasks.len())));
     }
     Ok(Estimate {
         tasks: paired.tasks.len(),
@@ -208,14 +205,9 @@ struct Spread {
 fn of_tasks(paired: &Paired<'_>, units: &Units, warnings: &mut Vec<Warning>) -> Spread {
     let few = units.len() < FEW_UNITS;
     if few && units.clustered && paired.tasks.len() >= FEW_UNITS {
-        let text = format!("only {} clusters: below {FEW_UNITS} the t interval is shown first", units.len());
-        warnings.push(Warning::new("few_clusters", text));
+        warnings.push(Warning::new("few_clusters", t_first(units.len(), "cluster")));
     } else if few {
-        let text = format!(
-            "only {} paired tasks: below {FEW_UNITS} the t interval is shown first",
-            paired.tasks.len()
-        );
-        warnings.push(Warning::new("few_tasks", text));
+        warnings.push(Warning::new("few_tasks", t_first(paired.tasks.len(), "paired task")));
     }
     let se = units.standard_error();
     let zero_variance = se.is_ok() && units.zero_variance();
@@ -267,7 +259,8 @@ fn of_training(
         ));
     }
     if paired.tasks.len() < FEW_UNITS {
-        warnings.push(Warning::new("few_tasks", format!("only {} paired tasks", paired.tasks.len())));
+        let text = format!("only {}", counted(paired.tasks.len(), "paired task"));
+        warnings.push(Warning::new("few_tasks", text));
     }
     Ok(Spread {
         units: paired.tasks.len().min(seeds),
@@ -276,6 +269,19 @@ fn of_training(
         zero_variance: two_way.is_ok_and(|w| w.zero_variance),
         few: true,
     })
+}
+
+fn t_first(count: usize, unit: &str) -> String {
+    format!("only {}: with fewer than {FEW_UNITS} the t interval is shown first", counted(count, unit))
+}
+
+fn few_differ(differ: usize, tasks: usize) -> String {
+    let (subject, that) = match differ {
+        0 => ("no task differs".to_owned(), " that do,"),
+        1 => (format!("only 1 of {} differs", counted(tasks, "task")), ""),
+        _ => (format!("only {differ} of {} differ", counted(tasks, "task")), ""),
+    };
+    format!("{subject} between the arms; with fewer than {FEW_NONZERO}{that} no interval keeps its level")
 }
 
 fn no_variance() -> Warning {

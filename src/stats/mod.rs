@@ -120,3 +120,8 @@ impl Warning {
         Warning { code, text: text.into() }
     }
 }
+
+/// `1 task`, `2 tasks`; `thing` takes a plain `s`.
+pub fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}

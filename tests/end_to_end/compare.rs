@@ -113,3 +113,52 @@ fn bad_rows_are_named() {
         assert!(said(&output).contains(words) && said(&output).contains(name), "{name}\n{}", said(&output));
     }
 }
+
+/// Starts `compare` on a pipe, feeds it, and sends SIGTERM; the exit code, within ten seconds.
+#[cfg(unix)]
+fn stopped_after(text: &str, and_close: bool) -> Option<i32> {
+    use std::io::Write;
+    use std::time::{Duration, Instant};
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("rows.csv");
+    let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+    // SAFETY: the name is a C string that outlives the call.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let mut child = crate::common::rederive()
+        .args(["compare", pipe.to_str().unwrap()])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // Opening waits for the reader: from here on `compare` is at work.
+    let mut rows = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    rows.write_all(text.as_bytes()).unwrap();
+    let kept = (!and_close).then_some(rows);
+    std::thread::sleep(Duration::from_millis(400));
+    // SAFETY: the process is our own child and was not waited for yet.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
+    let sent = Instant::now();
+    while sent.elapsed() < Duration::from_secs(10) {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "something was left behind");
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(kept);
+    None
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_it_while_it_reads_and_while_it_computes() {
+    let mut rows = String::from("arm,task,reward\n");
+    assert_eq!(stopped_after(&rows, false), Some(130), "while it reads");
+    // As many values as tasks: the bootstrap draws one by one, which takes far longer than we wait.
+    for task in 0..300_000 {
+        let reward = f64::from(task) * 0.618_033_988_749_894_9 % 1.0;
+        rows.push_str(&format!("base,{task},0\ntreatment,{task},{reward}\n"));
+    }
+    assert_eq!(stopped_after(&rows, true), Some(130), "while it computes");
+}

@@ -2,6 +2,7 @@
 
 mod common;
 mod compare;
+mod damaged;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod demo;
 #[cfg(all(feature = "engine", feature = "site", unix))]

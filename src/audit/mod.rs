@@ -195,7 +195,10 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     for link in texts.documents().flat_map(|document| document.links()) {
         let place = format!("{}:{}", link.file, link.line);
         verdicts.push(match &link.reference {
-            Ok(reference) => judge(&mut road, place, reference, &link.printed),
+            Ok(reference) => {
+                let entry = judge(&mut road, place, reference, &link.printed);
+                beside(entry, link.beside.as_ref())
+            }
             Err(why) => Entry {
                 place,
                 reference: String::new(),
@@ -392,6 +395,16 @@ fn judge(road: &mut Road, place: String, reference: &Reference, text: &str) -> E
         recomputed,
         verdict: cited(road, reference, verdict),
         reason,
+    }
+}
+
+/// A number that its neighbours change is a mismatch, whatever the rows give.
+fn beside(entry: Entry, found: Option<&(String, &str)>) -> Entry {
+    match found {
+        Some((what, hint)) => {
+            Entry { verdict: Verdict::Mismatch, reason: Some(format!("{what}; {hint}")), ..entry }
+        }
+        None => entry,
     }
 }
 

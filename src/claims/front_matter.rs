@@ -161,9 +161,9 @@ impl Document {
         let mut out = Vec::new();
         for passage in self.passages() {
             let scan = links::scan(passage.text);
-            let troubles = scan.troubles.into_iter().map(|(range, what)| (range, Err(what)));
-            let found = scan.links.into_iter().map(|link| (link.printed, link.reference));
-            out.extend(found.chain(troubles).map(|(range, reference)| {
+            let troubles = scan.troubles.into_iter().map(|(range, what)| (range, Err(what), None));
+            let found = scan.links.into_iter().map(|link| (link.printed, link.reference, link.beside));
+            out.extend(found.chain(troubles).map(|(range, reference, beside)| {
                 let printed = passage.text.get(range.clone()).unwrap_or_default().to_string();
                 let range = passage.offset(range.start)..passage.offset(range.end);
                 let line = self.line(range.start);
@@ -174,6 +174,7 @@ impl Document {
                     range,
                     printed,
                     reference,
+                    beside,
                 }
             }));
         }

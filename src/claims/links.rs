@@ -2,8 +2,8 @@
 //! that claims and the audit read the same links without a Markdown library. Code and escaped
 //! brackets are no links; every other way to smuggle in a `derive:` address is reported.
 
-use super::code;
 use super::derivation::Reference;
+use super::{beside, code};
 use std::ops::Range;
 
 /// A derive link within one text; all ranges are bytes of that text.
@@ -15,6 +15,8 @@ pub struct TextLink {
     pub printed: Range<usize>,
     /// The parsed address, or what is wrong with the link.
     pub reference: Result<Reference, String>,
+    /// What stands beside the link and changes what its number says, and what to do about it.
+    pub beside: Option<(String, &'static str)>,
 }
 
 /// What was found in one text.
@@ -43,6 +45,8 @@ pub struct Link {
     pub printed: String,
     /// The parsed address, or what is wrong with the link.
     pub reference: Result<Reference, String>,
+    /// What stands beside the link and changes what its number says, and what to do about it.
+    pub beside: Option<(String, &'static str)>,
 }
 
 /// Finds the derive links of a Markdown text. Never fails: what cannot be read is reported in
@@ -91,6 +95,13 @@ pub fn scan(text: &str) -> Scan {
     }
     scan.troubles.sort_by_key(|(range, _)| range.start);
     scan.prose = prose.text();
+    let places: Vec<(Range<usize>, &str)> = scan
+        .links
+        .iter()
+        .map(|l| (l.whole.clone(), text.get(l.printed.clone()).unwrap_or_default()))
+        .collect();
+    let beside = beside::find(text, &places);
+    scan.links.iter_mut().zip(beside).for_each(|(link, found)| link.beside = found);
     scan
 }
 
@@ -154,7 +165,7 @@ fn link(text: &str, open: usize, close: usize, address: usize) -> (TextLink, usi
     } else {
         Reference::parse(target).map_err(|e| e.to_string())
     };
-    (TextLink { whole: open..end, printed: open + 1..close, reference }, end)
+    (TextLink { whole: open..end, printed: open + 1..close, reference, beside: None }, end)
 }
 
 /// For every byte, whether a backslash before it takes its meaning away.

@@ -39,7 +39,7 @@ pub struct Link {
     pub line: usize,
     /// Front-matter field it stands in, such as `cards[0].value`; `None` in the body.
     pub field: Option<String>,
-    /// Bytes of the file between the brackets.
+    /// Bytes of the file between the brackets, without blanks around what is printed.
     pub range: Range<usize>,
     /// The text between the brackets.
     pub printed: String,
@@ -93,6 +93,10 @@ pub fn scan(text: &str) -> Scan {
         }
         i += 1;
     }
+    if let Some(at) = lone_return(text) {
+        scan.troubles
+            .push((at..at + 1, "a carriage return ends no line, and some readers think it does".into()));
+    }
     scan.troubles.sort_by_key(|(range, _)| range.start);
     scan.prose = prose.text();
     let places: Vec<(Range<usize>, &str)> = scan
@@ -103,6 +107,11 @@ pub fn scan(text: &str) -> Scan {
     let beside = beside::find(text, &places);
     scan.links.iter_mut().zip(beside).for_each(|(link, found)| link.beside = found);
     scan
+}
+
+/// The first carriage return that no line feed follows.
+pub(super) fn lone_return(text: &str) -> Option<usize> {
+    text.match_indices('\r').map(|(at, _)| at).find(|at| text.as_bytes().get(at + 1) != Some(&b'\n'))
 }
 
 const DISGUISED: &str =
@@ -279,6 +288,12 @@ mod tests {
         {
             assert!(!scan(text).troubles.is_empty(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_lone_carriage_return_is_a_trouble() {
+        assert_eq!(scan("a `\r\r[9](derive:a.b)\r\r` b").troubles.len(), 1);
+        assert!(scan("a\r\n[9](derive:a.b)\r\n").troubles.is_empty());
     }
 
     #[test]

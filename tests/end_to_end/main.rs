@@ -8,4 +8,6 @@ mod demo;
 mod evidence;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod invariance;
+#[cfg(all(feature = "engine", feature = "site"))]
+mod planned;
 mod reference;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 /// Folders in which every file must be listed.
-const LISTED_FOLDERS: [&str; 4] = ["episodes", "calls", "harvest", "training"];
+const LISTED_FOLDERS: [&str; 5] = ["episodes", "calls", "harvest", "training", "transcripts"];
 /// Broken rows reported a file.
 const SHOWN: usize = 5;
 
@@ -191,6 +191,13 @@ pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Findin
             }
         };
         let receipt = value.get("receipt").unwrap_or(&value);
+        let is_lock = file.rsplit('/').next().is_some_and(|name| name.starts_with("plan-"));
+        if !is_lock
+            && (value.get("receipt").is_none() || value.get("sha256").and_then(Value::as_str).is_none())
+        {
+            let detail = "carries no hash of its own (`sha256` beside `receipt`)".into();
+            findings.push(Finding::new("receipt_edited", &file, None, detail));
+        }
         if let (Some(claimed), Some(receipt)) =
             (value.get("sha256").and_then(Value::as_str), value.get("receipt"))
         {

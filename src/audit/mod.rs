@@ -11,6 +11,7 @@ mod lookup;
 mod paired;
 mod plan_rules;
 mod printed;
+mod receipts;
 mod recompute;
 mod render;
 mod rules;
@@ -19,6 +20,8 @@ mod signflip;
 pub mod sql;
 #[cfg(test)]
 mod tests;
+mod units;
+mod verdicts;
 mod walk;
 mod weights;
 
@@ -171,7 +174,10 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     for link in texts.documents().flat_map(|document| document.links()) {
         let place = format!("{}:{}", link.file, link.line);
         verdicts.push(match &link.reference {
-            Ok(reference) => judge(&mut road, place, reference, &link.printed),
+            Ok(reference) => {
+                let entry = judge(&mut road, place, reference, &link.printed);
+                beside(entry, link.beside.as_ref())
+            }
             Err(why) => Entry {
                 place,
                 reference: String::new(),
@@ -277,6 +283,11 @@ fn planned(
             slug,
             plan: &plan,
             front: texts.experiments.get(slug).map(|text| &text.report.front),
+            texts: texts.experiments.get(slug).map_or_else(Vec::new, |text| {
+                std::iter::once(&text.report.document)
+                    .chain(text.log.as_ref().map(|log| &log.document))
+                    .collect()
+            }),
             episodes: sheet(slug, DataSet::Episodes),
             harvest: sheet(slug, DataSet::Harvest),
             training: sheet(slug, DataSet::Training),
@@ -327,6 +338,16 @@ fn claims(texts: &Texts, road: &Road, sheets: &BTreeMap<(String, DataSet), Sheet
                 format!("nothing declares `{reference}`"),
             ));
         }
+        let mut known: BTreeSet<&Reference> = BTreeSet::new();
+        for (at, change) in claim.history.iter().enumerate() {
+            let moved = at > 0 && claim.history[at - 1].status != change.status;
+            if moved && change.evidence.iter().all(|reference| known.contains(reference)) {
+                let detail =
+                    format!("the change to {:?} on {} brings no new evidence", change.status, change.date);
+                findings.push(Finding::new("status_without_evidence", file, None, detail));
+            }
+            known.extend(&change.evidence);
+        }
         if claim.population == Population::TasksXTrainSeeds {
             let read = cited.iter().filter_map(|reference| Some(road.declaration(reference)?.1.to_string()));
             let seeds = read
@@ -368,6 +389,16 @@ fn judge(road: &mut Road, place: String, reference: &Reference, text: &str) -> E
         recomputed,
         verdict: cited(road, reference, verdict),
         reason,
+    }
+}
+
+/// A number that its neighbours change is a mismatch, whatever the rows give.
+fn beside(entry: Entry, found: Option<&(String, &str)>) -> Entry {
+    match found {
+        Some((what, hint)) => {
+            Entry { verdict: Verdict::Mismatch, reason: Some(format!("{what}; {hint}")), ..entry }
+        }
+        None => entry,
     }
 }
 

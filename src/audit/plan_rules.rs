@@ -5,7 +5,8 @@
 use super::hashes::{head, json, sha256, sorted};
 use super::rules::{Gathered, evaluates, spending};
 use super::sheet::Sheet;
-use super::{Finding, decision, weights};
+use super::{Finding, decision, receipts, units, verdicts, weights};
+use crate::claims::front_matter::Document;
 use crate::claims::report::{Lifecycle, ReportFront, Verdict};
 use crate::experiment::{Plan, Stage, lock};
 use serde_json::Value;
@@ -22,6 +23,8 @@ pub struct Case<'a> {
     pub plan: &'a Plan,
     /// Front matter of its report, where it has one.
     pub front: Option<&'a ReportFront>,
+    /// Its report and log, where it has them.
+    pub texts: Vec<&'a Document>,
     /// Episode rows.
     pub episodes: &'a Sheet,
     /// Harvest rows.
@@ -62,6 +65,8 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
     findings.extend(decision::check(case));
     findings.extend(verdict(case));
     findings.extend(weights::check(case));
+    findings.extend(receipts::check(case));
+    findings.extend(units::check(case));
     findings.extend(seed_ledger(case, ledger));
     findings
 }
@@ -188,6 +193,9 @@ fn verdict(case: &Case) -> Vec<Finding> {
     });
     let decision = case.receipt("decision");
     let outcome = decision.as_ref().and_then(|receipt| receipt.get("decision")?.get("outcome")?.as_str());
+    if let Some(outcome) = outcome.filter(|outcome| printed == Some(outcome)) {
+        return case.texts.iter().flat_map(|text| verdicts::contradictions(text, outcome)).collect();
+    }
     let detail = match (printed, outcome) {
         (Some(printed), Some(outcome)) if printed != outcome => {
             format!("the verdict says `{printed}`, the decision is `{outcome}`")

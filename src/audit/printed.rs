@@ -1,6 +1,46 @@
 //! What a page prints, read a second time: the number grammar, and whether a recomputed value
 //! rounds to it. Works on the exact decimal digits of the value, as text.
 
+/// Words that would change the scale of the digits before them, in small letters.
+const SCALES: [&str; 36] = [
+    "hundred",
+    "hundreds",
+    "thousand",
+    "thousands",
+    "million",
+    "millions",
+    "billion",
+    "billions",
+    "trillion",
+    "trillions",
+    "dozen",
+    "dozens",
+    "lakh",
+    "crore",
+    "mio",
+    "mln",
+    "bn",
+    "mrd",
+    "tenth",
+    "tenths",
+    "hundredth",
+    "hundredths",
+    "thousandth",
+    "thousandths",
+    "millionth",
+    "millionths",
+    "percent",
+    "percents",
+    "percentage",
+    "pct",
+    "permille",
+    "promille",
+    "ppm",
+    "ppb",
+    "bps",
+    "pp",
+];
+
 /// A printed atom taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Printed {
@@ -59,6 +99,12 @@ pub fn parse(text: &str) -> Result<Printed, String> {
     let word = unit.trim_start().trim_start_matches('%').trim_start_matches('×').trim_start();
     if !word.chars().all(|c| c.is_alphabetic() || c == '/') || matches!(word, "of" | "to" | "and" | "or") {
         return Err(format!("`{text}` is more than one number and one unit; write several links"));
+    }
+    let scale = word.split('/').next().unwrap_or_default();
+    if matches!(scale, "k" | "K" | "M" | "G" | "T" | "B" | "x" | "X")
+        || SCALES.contains(&scale.to_lowercase().as_str())
+    {
+        return Err(format!("`{word}` in `{text}` is a scale, not a unit; print the number as it is"));
     }
     let mut digits: String = groups.concat();
     if let Some(fraction) = fraction {
@@ -203,7 +249,23 @@ mod tests {
 
     #[test]
     fn what_is_no_single_number_is_refused() {
-        for text in ["", "36–45%", "8 of 11", "1,23", "0.", ".5", "a", "1.2.3", "14% → 36%", "+", "1e5"] {
+        for text in [
+            "",
+            "36–45%",
+            "0.07 million",
+            "3k",
+            "7 Percent",
+            "2.5x",
+            "8 of 11",
+            "1,23",
+            "0.",
+            ".5",
+            "a",
+            "1.2.3",
+            "14% → 36%",
+            "+",
+            "1e5",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

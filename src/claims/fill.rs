@@ -91,7 +91,12 @@ fn wanted(printed: &str, resolved: &Resolved<'_>, part: &str, options: Options) 
         if old.agrees(resolved.number) {
             return None;
         }
-        if old.value.is_none() { style(resolved, part) } else { old.style }
+        let declared = style(resolved, part);
+        match old.value {
+            None => declared,
+            // A negative number shows no plus: whether a positive one would is the derivation's to say.
+            Some(_) => Style { plus: old.style.plus || (old.minus && declared.plus), ..old.style },
+        }
     };
     Some(print(resolved.number, &style))
 }
@@ -188,6 +193,79 @@ mod tests {
         assert!(
             changes[0].to_string().contains("report.md:") && changes[0].to_string().contains("[0.1] → [0.2]")
         );
+    }
+
+    #[test]
+    fn a_sign_that_changes_keeps_the_declared_plus() {
+        let dir = workspace("", "[-0.2](derive:demo.delta)");
+        let update = Options { update: true, dry_run: false };
+        assert_eq!(texts(&fill(dir.path(), update).unwrap()), [("-0.2", "+0.5")]);
+        let dir = workspace("", "[-0.2](derive:demo.base) [ 0.4 tasks ](derive:demo.delta)");
+        assert_eq!(texts(&fill(dir.path(), update).unwrap()), [("-0.2", "0.2"), ("0.4 tasks", "0.5 tasks")]);
+        let text = fs_err::read_to_string(dir.path().join(REPORT)).unwrap();
+        assert!(text.contains("[0.2](derive:demo.base) [ 0.5 tasks ](derive:demo.delta)"), "{text}");
+    }
+
+    /// What stands between the brackets of each link, and everything else.
+    fn apart(text: &str) -> (Vec<String>, String) {
+        let document =
+            Document::split("r.md", text.into(), crate::claims::front_matter::Front::Required).unwrap();
+        let (mut inside, mut outside, mut at) = (Vec::new(), String::new(), 0);
+        for link in document.links() {
+            outside.push_str(&text[at..link.range.start]);
+            outside.push('¦');
+            inside.push(text[link.range.clone()].to_string());
+            at = link.range.end;
+        }
+        outside.push_str(&text[at..]);
+        (inside, outside)
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(24))]
+
+        /// A person's numbers keep their decimals, grouping, `%`, unit and the blanks around them; nothing
+        /// else in the file changes, and a second run changes nothing.
+        #[test]
+        fn an_update_changes_the_number_alone(
+            links in proptest::collection::vec(
+                (
+                    proptest::sample::select(vec!["", "+", "-", "\u{2212}"]), 0u32..3000, 0usize..5,
+                    proptest::sample::select(vec!["", "%", "×", " tasks", "ms"]),
+                    proptest::sample::select(vec!["", " "]),
+                    proptest::sample::select(vec!["base", "delta", "delta.low", "delta.n", "delta.p", "by_family/a"]),
+                    proptest::sample::select(vec!["\n", "\r\n", ", then\t", " é **and** "]),
+                ),
+                1..8,
+            ),
+            mark: bool,
+        ) {
+            let body: String = links.iter().map(|(sign, n, decimals, suffix, blank, id, after)| {
+                let scale = 10f64.powi(*decimals as i32);
+                format!("[{blank}{sign}{:.*}{suffix}{blank}](derive:demo.{id}){after}", *decimals, f64::from(*n) / scale)
+            }).collect();
+            let dir = workspace("plain = { idea = \"a\\t[ 0.9 ](derive:demo.base)\", question = \"q\", found = \"f\", matters = \"m\" }", &body);
+            let path = dir.path().join(REPORT);
+            let mut before = fs_err::read_to_string(&path).unwrap();
+            if mark {
+                before.insert(0, '\u{feff}');
+                fs_err::write(&path, &before).unwrap();
+            }
+            let update = Options { update: true, dry_run: false };
+            fill(dir.path(), update).unwrap();
+            let after = fs_err::read_to_string(&path).unwrap();
+            let ((old, around), (new, now)) = (apart(&before), apart(&after));
+            proptest::prop_assert_eq!(around, now);
+            for (old, new) in old.iter().zip(&new) {
+                let (old, new) = (Printed::parse(old).unwrap(), Printed::parse(new).unwrap());
+                if new.value.is_some() {
+                    let shape = |style: Style| (style.decimals, style.percent, style.times, style.unit);
+                    proptest::prop_assert_eq!(shape(old.style), shape(new.style));
+                }
+            }
+            proptest::prop_assert_eq!(fill(dir.path(), update).unwrap(), vec![]);
+            proptest::prop_assert_eq!(fs_err::read_to_string(&path).unwrap(), after);
+        }
     }
 
     #[test]

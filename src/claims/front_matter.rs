@@ -60,14 +60,25 @@ impl Document {
     pub fn read(root: &Path, path: &str, front: Front) -> Result<Document> {
         let bytes = fs_err::read(root.join(path))?;
         let source = String::from_utf8(bytes).map_err(|e| {
-            Error::invalid("is not UTF-8 text").at(format!("{path}: byte {}", e.utf8_error().valid_up_to()))
+            Error::invalid("is not UTF-8 text")
+                .at(format!("{path}: byte {}", e.utf8_error().valid_up_to()))
+                .hint("save it as UTF-8")
         })?;
         Document::split(path, source, front)
     }
 
-    /// Splits a text at its `+++` lines; `path` is for messages.
+    /// Splits a text at its `+++` lines; `path` is for messages. A byte order mark belongs to
+    /// neither part. Lines end in LF or CRLF; a lone carriage return, which some readers take for a
+    /// line end and others do not, is refused.
     pub fn split(path: &str, source: String, front: Front) -> Result<Document> {
-        let mut lines = source.split_inclusive('\n');
+        if let Some(at) = links::lone_return(&source) {
+            let line = 1 + source[..at].matches('\n').count();
+            return Err(Error::invalid("has a carriage return that ends no line")
+                .at(format!("{path}:{line}"))
+                .hint("save the file with LF or CRLF line ends"));
+        }
+        let mark = if source.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+        let mut lines = source[mark..].split_inclusive('\n');
         let first = lines.next().unwrap_or_default();
         if first.trim_end() != FENCE {
             if front == Front::Required {
@@ -75,10 +86,10 @@ impl Document {
                     .at(format!("{path}:1"))
                     .hint("start the file with a `+++` line, TOML, and another `+++` line"));
             }
-            let body = 0..source.len();
+            let body = mark..source.len();
             return Ok(Document { path: path.into(), source, front: 0..0, body, fields: Vec::new() });
         }
-        let start = first.len();
+        let start = mark + first.len();
         let mut at = start;
         for line in lines {
             if line.trim_end() == FENCE {
@@ -161,10 +172,11 @@ impl Document {
         let mut out = Vec::new();
         for passage in self.passages() {
             let scan = links::scan(passage.text);
-            let troubles = scan.troubles.into_iter().map(|(range, what)| (range, Err(what)));
-            let found = scan.links.into_iter().map(|link| (link.printed, link.reference));
-            out.extend(found.chain(troubles).map(|(range, reference)| {
+            let troubles = scan.troubles.into_iter().map(|(range, what)| (range, Err(what), None));
+            let found = scan.links.into_iter().map(|link| (link.printed, link.reference, link.beside));
+            out.extend(found.chain(troubles).map(|(range, reference, beside)| {
                 let printed = passage.text.get(range.clone()).unwrap_or_default().to_string();
+                let range = without_blanks(passage.text, range);
                 let range = passage.offset(range.start)..passage.offset(range.end);
                 let line = self.line(range.start);
                 Link {
@@ -174,12 +186,22 @@ impl Document {
                     range,
                     printed,
                     reference,
+                    beside,
                 }
             }));
         }
         out.sort_by_key(|link| link.range.start);
         out
     }
+}
+
+/// A range of a text without the blanks around what stands in it; whole where there are only blanks.
+fn without_blanks(text: &str, range: Range<usize>) -> Range<usize> {
+    let inner = text.get(range.clone()).unwrap_or_default();
+    if inner.trim().is_empty() {
+        return range;
+    }
+    range.start + inner.len() - inner.trim_start().len()..range.start + inner.trim_end().len()
 }
 
 /// For "unknown field `x`, expected one of `a`, `b`": the nearest of the expected names.
@@ -209,6 +231,28 @@ mod tests {
         assert!(split("no front").unwrap_err().to_string().starts_with("site/x.md:1: has no front matter"));
         assert!(split("+++\na = 1\n").unwrap_err().to_string().contains("never ends"));
         assert_eq!(split("+++\n+++").unwrap().body(), "");
+    }
+
+    #[test]
+    fn marks_line_ends_and_tabs_of_other_editors_are_read() {
+        let text = "+++\ntitle = \"x\"\t\n[[cards]]\nvalue = \"\t[](derive:a.b)\"\n+++\t\n\ttext\n\n[0.3](derive:a.c)\n";
+        for text in [text.to_string(), format!("\u{feff}{text}")] {
+            for text in [text.replace('\n', "\r\n"), text] {
+                let d = split(&text).unwrap();
+                let seen: Vec<usize> = d.links().iter().map(|l| l.line).collect();
+                assert_eq!(seen, [4, 8], "{text:?}");
+                assert_eq!(d.line_of("title", 0), Some(2));
+                assert!(d.body().starts_with("\ttext"));
+                let e = d.parse::<std::collections::BTreeMap<String, u8>>().unwrap_err().to_string();
+                assert!(e.starts_with("site/x.md:3: invalid type"), "{e}");
+            }
+        }
+        let d = Document::split("log.md", "\u{feff}## 2026-12-01\r\n".into(), Front::Optional).unwrap();
+        assert_eq!(d.body(), "## 2026-12-01\r\n");
+        let e = split("+++\na = 1\n+++\na\rb").unwrap_err().to_string();
+        assert!(e.starts_with("site/x.md:4: has a carriage return") && e.contains("hint:"), "{e}");
+        let e = split("+++\ra = 1\r+++\r").unwrap_err().to_string();
+        assert!(e.starts_with("site/x.md:1: has a carriage return"), "{e}");
     }
 
     #[test]

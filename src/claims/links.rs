@@ -2,8 +2,8 @@
 //! that claims and the audit read the same links without a Markdown library. Code and escaped
 //! brackets are no links; every other way to smuggle in a `derive:` address is reported.
 
-use super::code;
 use super::derivation::Reference;
+use super::{beside, code};
 use std::ops::Range;
 
 /// A derive link within one text; all ranges are bytes of that text.
@@ -15,6 +15,8 @@ pub struct TextLink {
     pub printed: Range<usize>,
     /// The parsed address, or what is wrong with the link.
     pub reference: Result<Reference, String>,
+    /// What stands beside the link and changes what its number says, and what to do about it.
+    pub beside: Option<(String, &'static str)>,
 }
 
 /// What was found in one text.
@@ -37,12 +39,14 @@ pub struct Link {
     pub line: usize,
     /// Front-matter field it stands in, such as `cards[0].value`; `None` in the body.
     pub field: Option<String>,
-    /// Bytes of the file between the brackets.
+    /// Bytes of the file between the brackets, without blanks around what is printed.
     pub range: Range<usize>,
     /// The text between the brackets.
     pub printed: String,
     /// The parsed address, or what is wrong with the link.
     pub reference: Result<Reference, String>,
+    /// What stands beside the link and changes what its number says, and what to do about it.
+    pub beside: Option<(String, &'static str)>,
 }
 
 /// Finds the derive links of a Markdown text. Never fails: what cannot be read is reported in
@@ -89,9 +93,25 @@ pub fn scan(text: &str) -> Scan {
         }
         i += 1;
     }
+    if let Some(at) = lone_return(text) {
+        scan.troubles
+            .push((at..at + 1, "a carriage return ends no line, and some readers think it does".into()));
+    }
     scan.troubles.sort_by_key(|(range, _)| range.start);
     scan.prose = prose.text();
+    let places: Vec<(Range<usize>, &str)> = scan
+        .links
+        .iter()
+        .map(|l| (l.whole.clone(), text.get(l.printed.clone()).unwrap_or_default()))
+        .collect();
+    let beside = beside::find(text, &places);
+    scan.links.iter_mut().zip(beside).for_each(|(link, found)| link.beside = found);
     scan
+}
+
+/// The first carriage return that no line feed follows.
+pub(super) fn lone_return(text: &str) -> Option<usize> {
+    text.match_indices('\r').map(|(at, _)| at).find(|at| text.as_bytes().get(at + 1) != Some(&b'\n'))
 }
 
 const DISGUISED: &str =
@@ -154,7 +174,7 @@ fn link(text: &str, open: usize, close: usize, address: usize) -> (TextLink, usi
     } else {
         Reference::parse(target).map_err(|e| e.to_string())
     };
-    (TextLink { whole: open..end, printed: open + 1..close, reference }, end)
+    (TextLink { whole: open..end, printed: open + 1..close, reference, beside: None }, end)
 }
 
 /// For every byte, whether a backslash before it takes its meaning away.
@@ -268,6 +288,12 @@ mod tests {
         {
             assert!(!scan(text).troubles.is_empty(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_lone_carriage_return_is_a_trouble() {
+        assert_eq!(scan("a `\r\r[9](derive:a.b)\r\r` b").troubles.len(), 1);
+        assert!(scan("a\r\n[9](derive:a.b)\r\n").troubles.is_empty());
     }
 
     #[test]

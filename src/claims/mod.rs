@@ -1,6 +1,7 @@
 //! The ledger: what reports and claims state, the derivations behind every number in them, and
 //! the check that what is printed is what the rows give. Knows nothing of HTML.
 
+mod beside;
 pub mod book;
 pub mod check;
 mod code;
@@ -23,6 +24,7 @@ pub mod texts;
 pub mod toml_text;
 pub mod unbound;
 pub mod value;
+mod visible;
 
 pub use book::{Book, Resolved};
 pub use texts::Texts;

@@ -2,6 +2,7 @@
 //! read into its parts, written from a value and a style, and compared with a value at the
 //! precision in which it was printed.
 
+use super::beside::{WHOLE, is_scale};
 use super::value::Number;
 use crate::error::{Error, Result};
 use crate::stats::rounding::{fixed, round_half_away};
@@ -46,7 +47,7 @@ pub struct Printed {
 
 impl Printed {
     /// Reads one printed atom: sign, digits with separators, decimals, `%`, `×`, a unit word; or `—`.
-    /// Anything else (a range, a ratio, words) is refused with what to write instead.
+    /// Anything else (a range, a ratio, a scale such as `million`, words) is refused with what to write instead.
     pub fn parse(text: &str) -> Result<Printed> {
         let text = text.trim();
         if text == UNDEFINED {
@@ -188,7 +189,8 @@ fn suffix(text: &str) -> Option<(bool, bool, &str)> {
     let word = text.strip_prefix([' ', '\u{a0}', '\u{202f}']).unwrap_or(text);
     let is_word = word.chars().next().is_some_and(char::is_alphabetic)
         && word.chars().all(|c| c.is_alphabetic() || c == '/')
-        && !NOT_UNITS.contains(&word);
+        && !NOT_UNITS.contains(&word)
+        && !word.split('/').next().is_some_and(is_scale);
     (text.is_empty() || is_word).then_some((percent, times, text))
 }
 
@@ -210,11 +212,17 @@ fn grouped(magnitude: &str) -> String {
 
 fn refusal(text: &str, why: &str) -> Error {
     let digits = |s: &str| s.chars().any(|c| c.is_ascii_digit());
+    let scaled = |s: &str| {
+        let unit = s.trim_start_matches(|c: char| !c.is_alphabetic());
+        unit.split('/').next().is_some_and(is_scale)
+    };
     let several =
         text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')).filter(|s| digits(s)).count() > 1
             || NOT_UNITS.iter().any(|w| text.ends_with(w));
     let hint = if several {
         "a range or ratio is several links, one a number: `[8](derive:…) of [11](derive:…)`"
+    } else if text.rsplit([' ', '\u{a0}', '\u{202f}']).next().is_some_and(scaled) {
+        WHOLE
     } else if !digits(text) {
         "print one number, or leave the brackets empty for `rederive fill`"
     } else {
@@ -259,6 +267,11 @@ mod tests {
             let e = Printed::parse(text).unwrap_err().to_string();
             assert!(e.contains("hint:"), "{e}");
             assert!(text == "1e-4" || text == "1,2" || e.contains("several links"), "{e}");
+        }
+        for text in ["0.07 million", "12 dozen", "3k", "2.5x", "7 percent", "7 k/s", "3\u{a0}M"] {
+            let e = Printed::parse(text).unwrap_err().to_string();
+            assert!(e.contains("inside the brackets where it needs one"), "{e}");
+            assert!(Style::parse(&text.replace(|c: char| c.is_ascii_digit(), "0")).is_err(), "{text}");
         }
         for text in [
             "",

@@ -285,8 +285,7 @@ impl Log {
         let mut entries: Vec<LogEntry> = Vec::new();
         for line in super::code::lines(&prose) {
             let start = document.body.start + line.start;
-            let Some(heading) = prose[line.clone()].strip_prefix("## ") else { continue };
-            let heading = heading.trim();
+            let Some(heading) = second_heading(&prose[line.clone()]) else { continue };
             let (date, title) = heading.split_once(char::is_whitespace).unwrap_or((heading, ""));
             let date: Day = date.parse().map_err(|e: Error| {
                 e.at(document.place(start))
@@ -301,6 +300,13 @@ impl Log {
         }
         Ok(Log { entries, document })
     }
+}
+
+/// The text of a heading of the second level: up to three blanks, `##`, a blank or tab.
+fn second_heading(line: &str) -> Option<&str> {
+    let text = line.trim_start_matches(' ');
+    let rest = text.strip_prefix("##").filter(|_| line.len() - text.len() < 4)?;
+    (rest.is_empty() || rest.starts_with([' ', '\t'])).then(|| rest.trim())
 }
 
 #[cfg(test)]
@@ -370,6 +376,13 @@ mod tests {
         assert_eq!(seen, [("2026-12-01".into(), "First run", 3), ("2026-12-02".into(), "", 8)]);
         assert_eq!(text[log.entries[1].body.clone()].trim(), "Done.");
         assert!(text[log.entries[0].body.clone()].contains("not a heading"));
+    }
+
+    #[test]
+    fn headings_with_tabs_and_line_ends_of_other_editors_are_entries() {
+        let log = log("\u{feff}##\t2026-12-01\tFirst run\r\nRan.\r\n   ## 2026-12-02 — x\r\n").unwrap();
+        let seen: Vec<_> = log.entries.iter().map(|e| (e.title.as_str(), e.line)).collect();
+        assert_eq!(seen, [("First run", 1), ("x", 3)]);
     }
 
     #[test]

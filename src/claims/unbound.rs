@@ -64,6 +64,8 @@ const GLUED: &[&str] = &[
     "percentage",
     "fold",
     "times",
+    "k",
+    "pct",
 ];
 
 /// Every unbound number of a Markdown text, in order.
@@ -187,15 +189,19 @@ fn is_glued(text: &str) -> bool {
     end > 0 && GLUED.contains(&unit.to_lowercase().as_str())
 }
 
-/// A list marker at the start of a line, or the number of a heading.
+/// A list marker at the start of a line, or the number of a heading: one with `.` or `)` after it, or
+/// one of several parts, fewer than the heading has `#`.
 fn is_marker(line: &str, token: Range<usize>) -> bool {
     let before = line[..token.start].trim_matches([' ', '\t', '>']);
     let heading = !before.is_empty() && before.bytes().all(|b| b == b'#');
-    let number =
-        line[token.clone()].split('.').all(|d| whole(d).is_some_and(|d| d.len() < 3 && !d.starts_with('0')));
+    let parts: Vec<&str> = line[token.clone()].split('.').collect();
+    let number = parts.iter().all(|d| whole(d).is_some_and(|d| d.len() < 3 && !d.starts_with('0')));
     let after = &line[token.end..];
-    let item = before.is_empty() && (after.starts_with(". ") || after.starts_with(") "));
-    number && (item || (heading && after.trim_start_matches(['.', ')']).starts_with(' ')))
+    let closed = after.strip_prefix(['.', ')']).filter(|rest| rest.starts_with([' ', '\t'])).is_some();
+    let item = before.is_empty() && closed;
+    // `## 2. Method` and `### 2.1 Setup`, but not `## 12 tasks` or `## 3.5 points`.
+    let nested = parts.len() > 1 && parts.len() < before.len() && after.starts_with([' ', '\t']);
+    number && (item || (heading && (closed || nested)))
 }
 
 #[cfg(test)]
@@ -242,6 +248,8 @@ mod tests {
         check("seed 52004 gave 3", &["3"]);
         check("seeds 1 and 2, then 7 tasks", &["7"]);
         check("table 2.5", &["2.5"]);
+        check("## 12 tasks\n# 3.5 points\n## 98) of all", &["12", "3.5"]);
+        check("1.\tfirst, 98k of them and 7pct", &["98k", "7pct"]);
         check("## 0.31 is the result\n5 of them, 3 may fail", &["0.31", "5", "3"]);
     }
 

@@ -9,6 +9,8 @@ mod demo;
 mod evidence;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod invariance;
+#[cfg(all(feature = "engine", feature = "site"))]
+mod planned;
 mod reference;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod site;

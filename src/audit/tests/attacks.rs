@@ -34,7 +34,7 @@ fn the_untouched_copy_passes() {
     assert!(report.passed(), "{}", report.render(100));
     assert_eq!(report.summary.matches, 21, "{}", report.render(100));
     assert_eq!((report.summary.cited, report.summary.unverifiable), (1, 0));
-    assert_eq!((report.files_checked, report.rows_checked), (17, 54));
+    assert_eq!((report.files_checked, report.rows_checked), (18, 66));
     assert_eq!(report.verdict_of("derive:demo.human"), Some(Verdict::Cited));
 }
 

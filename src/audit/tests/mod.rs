@@ -2,6 +2,7 @@
 //! and against attacks planted in a copy of a small workspace.
 
 mod attacks;
+mod forgeries;
 pub mod golden;
 mod plan_rules;
 mod reference;

@@ -178,7 +178,11 @@ fn a_verdict_needs_the_receipt_that_gives_it() {
         caught(&run(&undecided(verdict)), "verdict", REPORT, None);
     }
     let refused = undecided("verdict = \"design-negative\"");
-    refused.signed("headroom", &json!({"passed": false, "plan_sha256": plan_sha256(Stage::Evaluate)}));
+    refused.calibrate(|i| i < 6);
+    let mut receipt = refused.headroom();
+    receipt["base"] = json!({"brinework": 1.0, "caravan": 0.0});
+    receipt["passed"] = json!(false);
+    refused.signed("headroom", &receipt);
     assert!(run(&refused).findings.is_empty());
 }
 

@@ -39,6 +39,7 @@ impl Workspace {
                 workspace.put(&format!("episodes/{arm}/{seed}.parquet"), &mut rows);
             }
         }
+        workspace.calibrate(|i| i % 4 == 0);
         let mut harvest: Vec<HarvestRow> = (0..4).map(sample).collect();
         workspace.put("harvest/11001.parquet", &mut harvest);
         let mut steps: Vec<TrainingRow> = (1..=2).map(step).collect();
@@ -74,6 +75,7 @@ impl Workspace {
             "train",
             &json!({
                 "plan_sha256": plan_sha256(Stage::Train), "train_seed": 1, "adapter_sha256": adapter,
+                "model_sha256": "m".repeat(64), "steps": 2, "tokens": 18, "first_loss": 0.5, "last_loss": 0.5,
                 "files": self.bound(&["training/1.parquet"]),
             }),
         );
@@ -81,8 +83,23 @@ impl Workspace {
             "merge",
             &json!({"adapter_sha256": adapter, "merged_sha256": merged, "folder": "merged/1"}),
         );
-        self.signed("headroom", &json!({"passed": true, "plan_sha256": plan_sha256(Stage::Evaluate)}));
+        self.signed("headroom", &self.headroom());
         self.signed("decision", &self.decision());
+    }
+
+    /// Writes the base arm's rows of the calibration seed.
+    pub fn calibrate(&self, solved: impl Fn(i64) -> bool) {
+        let mut rows: Vec<EpisodeRow> = (0..12).map(|i| episode("base", 31001, i, solved(i))).collect();
+        rows.iter_mut().for_each(|row| row.event = Some("calibrate".into()));
+        self.put("episodes/base/31001.parquet", &mut rows);
+    }
+
+    /// The headroom receipt of the honest rows: two of six tasks, and one of six.
+    pub fn headroom(&self) -> Value {
+        json!({
+            "passed": true, "plan_sha256": plan_sha256(Stage::Evaluate), "ceiling": 1.0, "minimum_delta": 0.03,
+            "base": {"brinework": 2.0 / 6.0, "caravan": 1.0 / 6.0},
+        })
     }
 
     /// The decision of the honest rows. The interval was computed by another program (Python).
@@ -312,6 +329,9 @@ train = ["caravan"]
 held_out = ["brinework"]
 levels = [1]
 per_family = 6
+[harvest]
+minimum_rows = 3
+minimum_families = 1
 [seeds]
 calibrate = [31001]
 harvest = [11001]

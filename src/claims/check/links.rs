@@ -1,4 +1,5 @@
-//! Every derive link: it leads to a number, and the number is what is printed.
+//! Every derive link: it leads to a number, the number is what is printed, and nothing beside it
+//! changes what it says.
 
 use super::Outcome;
 use crate::claims::book::Book;
@@ -18,6 +19,9 @@ pub(super) fn check(document: &Document, book: &Book, outcome: &mut Outcome) {
                 continue;
             }
         };
+        if let Some((what, hint)) = &link.beside {
+            outcome.add(document, link.line, "beside", format!("{what} (`{reference}`)"), *hint);
+        }
         let resolved = match book.resolve(reference) {
             Ok(resolved) => resolved,
             Err(error) => {

@@ -75,6 +75,10 @@ fn printed_numbers_must_be_what_the_rows_give() {
     report("", "[0.1](derive:demo.bsae)").finds("reference", "did you mean `base`?");
     report("", "[0.1](derive:demo)").finds("link", "names no derivation");
     report("", "a ` b [0.1](derive:demo.base)").finds("link", "not closed");
+    report("", "[0.17](derive:demo.base) million").finds("beside", "`million` after the number");
+    report("", "[0.17](derive:demo.base)9").finds("beside", "`9` is glued");
+    report("[[cards]]\nlabel = \"a\"\nvalue = \"−[0.17](derive:demo.base)\"", "").finds("beside", "sign `−`");
+    report("", "[0.17 dozen](derive:demo.base)").finds("printed", "is not one number");
     let mut edited = good();
     edited.rows[0].reward = Some(0.0);
     edited.rows[1].reward = Some(0.0);

@@ -2,6 +2,7 @@
 
 use super::wording::{self, Link};
 use super::{DEMO_MARKER, Ending};
+use crate::claims::number::{self, Style};
 use crate::stages::Experiment;
 use crate::stats::decision::Outcome;
 use std::path::Path;
@@ -20,9 +21,15 @@ fn toml_string(text: &str) -> String {
     toml::Value::String(text.to_string()).to_string()
 }
 
-/// `[](derive:<slug>.<what>)`
+/// `[](derive:<slug>.<what>)`, but for the bar: the one number that the plan gives before anything has
+/// run is printed at once, so that a new experiment's texts pass the checks as they are.
 fn link(experiment: &Experiment, what: &str) -> String {
-    format!("[](derive:{}.{what})", experiment.slug)
+    let style = Style { plus: true, ..Style::plain(2) };
+    let printed = match what {
+        "bar" => number::format(experiment.plan.decision.minimum_delta, &style),
+        _ => String::new(),
+    };
+    format!("[{printed}](derive:{}.{what})", experiment.slug)
 }
 
 /// The report.

@@ -1,0 +1,214 @@
+//! A forger who knows the formats: rows are sealed again, hashes listed again and receipts signed
+//! again after each change, so that only what the plan and the rows say of each other is left.
+
+use super::attacks::{caught, run};
+use super::workspace::{SEEDS, Workspace};
+use crate::audit::Verdict;
+use crate::episode::row::EpisodeRow;
+use serde_json::{Value, json};
+
+const TREATED: &str = "episodes/treatment/52004.parquet";
+const REPORT: &str = "site/experiments/demo/report.md";
+const CLAIM: &str = "claims/C0001-commit.md";
+
+/// Changes the rows of a file and seals them; the decision is signed anew over the new files.
+fn reseal(workspace: &Workspace, file: &str, change: impl FnOnce(&mut Vec<EpisodeRow>)) {
+    let mut rows: Vec<EpisodeRow> = workspace.rows(file);
+    change(&mut rows);
+    workspace.put(file, &mut rows);
+    workspace.signed("decision", &workspace.decision());
+}
+
+/// The rule that names a change of the rows of the treatment under one seed.
+fn rows_caught(rule: &str, row: Option<usize>, change: impl FnOnce(&mut Vec<EpisodeRow>)) {
+    let workspace = Workspace::honest();
+    reseal(&workspace, TREATED, change);
+    caught(&run(&workspace), rule, TREATED, row);
+}
+
+/// Changes a signed receipt and signs it again.
+fn receipt_caught(name: &str, rule: &str, words: &str, change: impl FnOnce(&mut Value)) {
+    let workspace = Workspace::honest();
+    let path = workspace.root().join(format!("data/demo/receipts/{name}.json"));
+    let mut signed: Value = serde_json::from_slice(&fs_err::read(path).unwrap()).unwrap();
+    change(&mut signed["receipt"]);
+    workspace.signed(name, &signed["receipt"]);
+    let report = run(&workspace);
+    caught(&report, rule, &format!("receipts/{name}.json"), None);
+    let said = report.findings.iter().any(|f| f.rule == rule && f.detail.contains(words));
+    assert!(said, "{words} is not among {:#?}", report.findings);
+}
+
+#[test]
+fn a_task_dropped_from_both_arms_leaves_the_unit_incomplete() {
+    let workspace = Workspace::honest();
+    for arm in ["base", "treatment"] {
+        reseal(&workspace, &format!("episodes/{arm}/52004.parquet"), |rows| drop(rows.remove(5)));
+    }
+    let report = run(&workspace);
+    caught(&report, "unit_incomplete", TREATED, None);
+    assert!(report.findings.iter().any(|f| f.detail.contains("5 attempts at family `brinework`, level 1")));
+    assert!(!report.findings.iter().any(|f| f.rule == "missing_pairs"));
+}
+
+#[test]
+fn an_episode_copied_under_another_id_is_one_too_many() {
+    let workspace = Workspace::honest();
+    for arm in ["base", "treatment"] {
+        reseal(&workspace, &format!("episodes/{arm}/52004.parquet"), |rows| {
+            let copy = EpisodeRow { task_id: "task/52004/99".into(), ..rows[0].clone() };
+            rows.push(copy);
+        });
+    }
+    caught(&run(&workspace), "unit_incomplete", TREATED, None);
+}
+
+#[test]
+fn rows_of_an_invented_training_seed_are_named() {
+    rows_caught("row_not_of_plan", Some(13), |rows| {
+        let copies: Vec<EpisodeRow> =
+            rows.iter().map(|row| EpisodeRow { train_seed: Some(2), ..row.clone() }).collect();
+        rows.extend(copies);
+    });
+    rows_caught("row_not_of_plan", Some(3), |rows| rows[2].train_seed = None);
+}
+
+#[test]
+fn rows_of_another_seed_under_a_new_label_are_named() {
+    let workspace = Workspace::honest();
+    for arm in ["base", "treatment"] {
+        let other: Vec<EpisodeRow> = workspace.rows(&format!("episodes/{arm}/52005.parquet"));
+        reseal(&workspace, &format!("episodes/{arm}/52004.parquet"), |rows| {
+            *rows = other.into_iter().map(|row| EpisodeRow { seed: 52004, ..row }).collect();
+        });
+    }
+    caught(&run(&workspace), "row_not_of_plan", TREATED, Some(1));
+}
+
+#[test]
+fn what_the_plan_fixes_cannot_be_relabelled() {
+    rows_caught("row_not_of_plan", Some(2), |rows| rows[1].event = Some("evaluation".into()));
+    rows_caught("row_not_of_plan", Some(2), |rows| rows[1].split = "train".into());
+    rows_caught("row_not_of_plan", Some(2), |rows| rows[1].slots = 1);
+    rows_caught("row_not_of_plan", Some(2), |rows| rows[1].environment = "other".into());
+    rows_caught("unit_incomplete", None, |rows| rows[1].level = 2);
+    rows_caught("unit_incomplete", None, |rows| rows[1].family = "caravan".into());
+}
+
+#[test]
+fn another_verifier_for_one_arm_is_named() {
+    rows_caught("verifier_differs", Some(1), |rows| {
+        rows.iter_mut().for_each(|row| row.verifier_sha256 = "w".repeat(64));
+    });
+    rows_caught("verifier_differs", Some(4), |rows| rows[3].dtype = "bf16".into());
+}
+
+#[test]
+fn a_base_arm_of_another_model_or_with_the_adapter_is_named() {
+    for change in [(|row: &mut EpisodeRow| row.model_sha256 = "w".repeat(64)) as fn(&mut EpisodeRow), |row| {
+        row.adapter_sha256 = Some("a".repeat(64))
+    }] {
+        let workspace = Workspace::honest();
+        for seed in SEEDS {
+            let file = format!("episodes/base/{seed}.parquet");
+            reseal(&workspace, &file, |rows| rows.iter_mut().for_each(change));
+        }
+        caught(&run(&workspace), "row_not_of_plan", "episodes/base/52004.parquet", Some(1));
+    }
+}
+
+#[test]
+fn every_number_of_the_headroom_receipt_is_recomputed() {
+    let caught = |words: &str, change: fn(&mut Value)| receipt_caught("headroom", "headroom", words, change);
+    caught("`base.caravan` is 0.25, the rows give 0.1666", |r| r["base"]["caravan"] = json!(0.25));
+    caught("`base.caravan` is missing, the rows give", |r| {
+        r["base"].as_object_mut().unwrap().remove("caravan");
+    });
+    caught("`base.kilnrite` is stated", |r| r["base"]["kilnrite"] = json!(0.0));
+    caught("`ceiling` is 2.0, the plan says 1.0", |r| r["ceiling"] = json!(2.0));
+    caught("`minimum_delta` is 0.01", |r| r["minimum_delta"] = json!(0.01));
+    caught("`passed` is false, the rows give true", |r| r["passed"] = json!(false));
+    // Calibration rows that leave no room, under the receipt that says there was some.
+    let workspace = Workspace::honest();
+    workspace.calibrate(|_| true);
+    super::attacks::caught(&run(&workspace), "headroom", "receipts/headroom.json", None);
+}
+
+#[test]
+fn training_and_harvest_receipts_state_what_the_rows_give() {
+    let train = |words: &str, change: fn(&mut Value)| receipt_caught("train", "training", words, change);
+    train("`last_loss` is 0.1, the rows give 0.5", |r| r["last_loss"] = json!(0.1));
+    train("`first_loss` is 0.9", |r| r["first_loss"] = json!(0.9));
+    train("`steps` is 3, the rows give 2", |r| r["steps"] = json!(3));
+    train("`tokens` is missing", |r| drop(r.as_object_mut().unwrap().remove("tokens")));
+    train("`train_seed` is 2, which the plan does not name", |r| r["train_seed"] = json!(2));
+    train("is not bound to `training/1.parquet`", |r| r["files"] = json!({}));
+    let harvest = |words: &str, change: fn(&mut Value)| receipt_caught("harvest", "harvest", words, change);
+    harvest("`passed` is false", |r| r["passed"] = json!(false));
+    harvest("says that the harvest was starved", |r| r["starved"] = json!("too little"));
+    harvest("is not bound to `harvest/11001.parquet`", |r| r["files"] = json!({}));
+}
+
+#[test]
+fn an_adapter_scaled_by_its_configuration_is_named() {
+    let workspace = Workspace::honest();
+    let file = "data/demo/adapters/1/adapter_config.json";
+    workspace.text(file, "{\"r\": 16, \"lora_alpha\": 3200.0}");
+    caught(&run(&workspace), "training", file, None);
+}
+
+#[test]
+fn a_receipt_without_a_hash_is_named() {
+    let workspace = Workspace::honest();
+    workspace.text("data/demo/receipts/headroom.json", &workspace.headroom().to_string());
+    caught(&run(&workspace), "receipt_edited", "receipts/headroom.json", None);
+}
+
+#[test]
+fn a_transcript_that_nobody_listed_is_named() {
+    let workspace = Workspace::honest();
+    let file = "data/demo/transcripts/treatment/52004.jsonl.zst";
+    workspace.text(file, "made up");
+    caught(&run(&workspace), "extra_file", file, None);
+}
+
+#[test]
+fn another_verdict_in_words_is_named() {
+    for (file, from, to) in [
+        (REPORT, "The bar is", "Every leg fails: **negative**. The bar is"),
+        (REPORT, "\"From [0.25]", "\"The verdict is negative. From [0.25]"),
+        ("site/experiments/demo/log.md", "It gained", "By the rule the outcome is inconclusive. It gained"),
+    ] {
+        let workspace = Workspace::honest();
+        workspace.replace(file, from, to);
+        caught(&run(&workspace), "verdict", file, None);
+    }
+}
+
+#[test]
+fn a_status_raised_on_old_evidence_is_named() {
+    let workspace = Workspace::honest();
+    let later = "evidence = [\"derive:demo.delta\"]\n[[history]]\ndate = 2026-12-02\nstatus = \"confirmed\"\nevidence = [\"derive:demo.delta\"]";
+    workspace.replace(CLAIM, "evidence = [\"derive:demo.delta\"]", later);
+    workspace.replace(CLAIM, "status = \"promising\"\npopulation", "status = \"confirmed\"\npopulation");
+    caught(&run(&workspace), "status_without_evidence", CLAIM, None);
+}
+
+#[test]
+fn a_number_that_its_neighbours_change_is_a_mismatch() {
+    for (file, from, to) in [
+        (REPORT, "[24](derive:demo.delta.n) tasks", "[24](derive:demo.delta.n)0 tasks"),
+        (REPORT, "[24](derive:demo.delta.n) tasks", "[24](derive:demo.delta.n) **thousand** tasks"),
+        (REPORT, "over [24](derive:demo.delta.n)", "over [24 dozen](derive:demo.delta.n)"),
+        (REPORT, "over [24](derive:demo.delta.n)", "over 1[24](derive:demo.delta.n)"),
+        (REPORT, "\"[25%](derive:demo.base)", "\"−[25%](derive:demo.base)"),
+        (CLAIM, "[0.5](derive:C0001.pass) of", "[0.5](derive:C0001.pass) per cent of"),
+    ] {
+        let workspace = Workspace::honest();
+        workspace.replace(file, from, to);
+        let report = run(&workspace);
+        let wrong: Vec<_> = report.verdicts.iter().filter(|e| e.verdict == Verdict::Mismatch).collect();
+        assert_eq!(wrong.len(), 1, "{to}");
+        assert!(wrong[0].place.starts_with(file) && wrong[0].reason.is_some(), "{:?}", wrong[0]);
+    }
+}

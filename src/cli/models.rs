@@ -4,6 +4,7 @@ use super::progress::Terminal;
 use super::{print, print_json};
 use crate::error::{Error, Result};
 use crate::model::{Model, Source, fetch, registry};
+use crate::stages::Context;
 use crate::stages::lab::fetch_model;
 use std::path::{Path, PathBuf};
 
@@ -61,7 +62,8 @@ The cache is $REDERIVE_CACHE/models, else $XDG_CACHE_HOME/rederive/models, else 
 pub fn models(command: &ModelsCommand, terminal: &Terminal) -> Result<u8> {
     match command {
         ModelsCommand::Fetch { name, from, json } => {
-            let fetched = fetch_model(registry::get(name)?, from.as_deref(), terminal)?;
+            let context = Context { observer: terminal, stop: &super::STOP, accept_engine: false };
+            let fetched = fetch_model(registry::get(name)?, from.as_deref(), &context)?;
             if *json {
                 print_json(&fetched)?;
             } else {

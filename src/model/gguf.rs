@@ -4,6 +4,7 @@
 
 use super::check;
 use super::config::Config;
+use super::gguf_header;
 use super::load::assemble;
 use super::lora::Target;
 use super::tokenizer::{Bpe, Tokenizer};
@@ -19,12 +20,8 @@ use std::path::Path;
 /// Reads a model from a `.gguf` file.
 pub fn load(path: &Path) -> Result<Model> {
     let place = path.display().to_string();
+    let content = gguf_header::read(path)?;
     let mut file = BufReader::with_capacity(1 << 20, fs_err::File::open(path)?);
-    let content = Content::read(&mut file).map_err(|e| {
-        Error::invalid(format!("is not a usable GGUF file: {}", first_line(&e)))
-            .at(&place)
-            .hint("fetch it again")
-    })?;
     let metadata = Metadata { content: &content };
     let config = metadata.config().map_err(|e| e.at(&place))?;
     let (tokenizer, template) = metadata.text_side(&place).map_err(|e| e.at(&place))?;
@@ -354,6 +351,7 @@ mod tests {
         assert!(refusal("llama.rope.scaling.factor", Some(Value::F32(8.0))).contains("F32(8.0)"));
         assert!(refusal("llama.vocab_size", Some(Value::U32(300))).contains("256 rows"));
         assert!(refusal("tokenizer.ggml.eos_token_id", Some(Value::U32(256))).contains("token id 256"));
+        assert!(refusal("general.alignment", Some(Value::U32(0))).contains("general.alignment"));
         assert!(refusal("llama.rope.freq_base", None).contains("llama.rope.freq_base"));
         assert!(refusal("llama.block_count", Some(Value::U32(3))).contains("blk.3."));
         assert!(refusal("llama.block_count", Some(Value::U32(5))).contains("blk.4."));

@@ -10,6 +10,7 @@ mod check;
 pub mod config;
 pub mod fetch;
 pub mod gguf;
+mod gguf_header;
 pub mod kernel;
 pub mod linear;
 pub mod llama;
@@ -26,6 +27,8 @@ pub mod save;
 pub mod tiny;
 pub mod tokenizer;
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 pub(crate) mod testing;
 

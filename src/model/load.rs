@@ -66,11 +66,16 @@ pub(super) fn load(source: &Source) -> Result<Model> {
 
 fn load_folder(folder: &Path) -> Result<Model> {
     let config = config::read_folder(folder)?;
+    let (tokenizer, template) = (Tokenizer::from_folder(folder)?, ChatTemplate::from_folder(folder)?);
+    if let Some(tokenizer) = &tokenizer {
+        tokenizer.check_fits(config.vocab).map_err(|e| e.at(folder.join("tokenizer.json").display()))?;
+    }
     let checkpoint = Checkpoint::open(folder, &config)?;
-    let network = assemble(&config, |name, _| checkpoint.numbers(name))?;
+    let network =
+        assemble(&config, |name, _| checkpoint.numbers(name)).map_err(|e| e.at(folder.display()))?;
     Ok(Model {
-        tokenizer: Tokenizer::from_folder(folder)?,
-        template: ChatTemplate::from_folder(folder)?,
+        tokenizer,
+        template,
         origin: Origin {
             name: folder.display().to_string(),
             path: Some(folder.to_owned()),

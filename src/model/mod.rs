@@ -6,9 +6,11 @@
 pub mod adapter;
 pub mod causal;
 pub mod chat;
+mod check;
 pub mod config;
 pub mod fetch;
 pub mod gguf;
+mod gguf_header;
 pub mod kernel;
 pub mod linear;
 pub mod llama;
@@ -16,13 +18,19 @@ pub mod load;
 pub mod lora;
 pub mod merge;
 pub mod ops;
+mod peft;
 mod pip;
 pub mod registry;
+mod rope;
 pub mod safetensors;
 pub mod save;
 pub mod tiny;
 pub mod tokenizer;
 
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod parity;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -90,8 +98,10 @@ impl Model {
         self.network.logits(&hidden)
     }
 
-    /// Hidden states `[tokens, hidden]` after the final norm, of one sequence.
+    /// Hidden states `[tokens, hidden]` after the final norm, of one sequence. Errors on an id outside the
+    /// vocabulary, and on more tokens than the model's context has.
     pub fn hidden(&self, tokens: &[u32], adapter: Option<&Lora>) -> Result<Tensor> {
+        self.config.check_length(tokens.len())?;
         let positions: Vec<u32> = (0..tokens.len() as u32).collect();
         let of_row = vec![adapter.map(|_| 0); tokens.len()];
         let rows = Rows { tokens, positions: &positions, adapters: &of_row };
@@ -219,6 +229,9 @@ mod tests {
         let model = model("llama_tied");
         assert_eq!(model.logits(&[], None).unwrap().dims(), [0, 256]);
         assert!(model.logits(&[1, 256], None).unwrap_err().to_string().contains("token id 256"));
+        assert_eq!(model.logits(&[1; 256], None).unwrap().dims(), [256, 256]);
+        let long = model.logits(&[1; 257], None).unwrap_err().to_string();
+        assert!(long.contains("257 tokens") && long.contains("context of 256"), "{long}");
         let rows = Rows { tokens: &[1, 2], positions: &[0], adapters: &[None, None] };
         let mut attend = Causal::one(&model.config, 2);
         assert!(

@@ -151,7 +151,7 @@ struct Rope {
 
 /// Rotary positions on rows `[rows, heads * head_dim]`, each head's first half paired with its second
 /// (the layout of Hugging Face checkpoints); differentiable in `x`. Angles are position times
-/// frequency in f32.
+/// frequency in f32; sine and cosine are libm's in Rust, so that every machine gets the same bits.
 pub fn rope(
     x: &Tensor,
     positions: &[u32],
@@ -192,7 +192,7 @@ impl CustomOp1 for Rope {
             let x = &x[i * width..][..width];
             let position = self.positions[i] as f32;
             for (j, frequency) in self.inverse_frequencies.iter().enumerate() {
-                let (sin, cos) = (position * frequency).sin_cos();
+                let (sin, cos) = libm::sincosf(position * frequency);
                 let sin = sin * self.direction;
                 for head in (0..width).step_by(self.head_dim) {
                     let (first, second) = (x[head + j], x[head + j + half]);

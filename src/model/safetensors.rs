@@ -1,15 +1,16 @@
 //! Weights from a folder of safetensors files, one or sharded, and their writing. Every name
 //! of the network must be there with its shape, and nothing else may be.
 
+use super::check;
 use super::config::Config;
 use super::lora::Target;
 use crate::error::{Error, Result};
 use crate::hash;
-use ::safetensors::{SafeTensors, tensor::TensorView};
+use ::safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Names and shapes of all tensors of a network, in the order of the layers.
 pub fn expected(config: &Config) -> Vec<(String, Vec<usize>)> {
@@ -33,6 +34,7 @@ pub fn expected(config: &Config) -> Vec<(String, Vec<usize>)> {
 
 /// The weight files of a folder, read and checked.
 pub struct Checkpoint {
+    folder: PathBuf,
     files: Vec<(String, Vec<u8>)>,
     /// File of each tensor.
     place: BTreeMap<String, usize>,
@@ -58,7 +60,13 @@ impl Checkpoint {
             1 => hashes.values().next().cloned().unwrap_or_default(),
             _ => hash::sha256_json(&hashes)?,
         };
-        let mut checkpoint = Checkpoint { files, place: BTreeMap::new(), sha256, stored: String::new() };
+        let mut checkpoint = Checkpoint {
+            folder: folder.to_owned(),
+            files,
+            place: BTreeMap::new(),
+            sha256,
+            stored: String::new(),
+        };
         checkpoint.index(folder, config).map_err(|e| e.at(folder.display()))?;
         Ok(checkpoint)
     }
@@ -66,8 +74,12 @@ impl Checkpoint {
     fn index(&mut self, folder: &Path, config: &Config) -> Result<()> {
         let mut shapes = BTreeMap::new();
         for (file, (name, bytes)) in self.files.iter().enumerate() {
-            let tensors = parse(bytes).map_err(|e| e.at(folder.join(name).display()))?;
+            let place = folder.join(name);
+            let tensors = parse(bytes).map_err(|e| e.at(place.display()))?;
             for (tensor, view) in tensors.tensors() {
+                if !is_rope_table(&tensor) {
+                    check_type(&tensor, view.dtype()).map_err(|e| e.at(place.display()))?;
+                }
                 shapes.insert(tensor.clone(), view.shape().to_vec());
                 if tensor.ends_with("proj.weight") && self.stored.is_empty() {
                     self.stored = format!("{:?}", view.dtype());
@@ -95,8 +107,7 @@ impl Checkpoint {
                 Some(_) => {}
             }
         }
-        // Old exports carry rope's frequencies, which are computed here.
-        shapes.retain(|name, _| !name.ends_with(".rotary_emb.inv_freq"));
+        shapes.retain(|name, _| !is_rope_table(name));
         if config.tied && shapes.remove("lm_head.weight").is_some() {
             let (head, table) = (self.bytes("lm_head.weight")?, self.bytes("model.embed_tokens.weight")?);
             if head != table {
@@ -123,21 +134,23 @@ impl Checkpoint {
         let missing = || Error::invalid(format!("tensor `{name}` is missing"));
         let file = *self.place.get(name).ok_or_else(missing)?;
         let (file, bytes) = self.files.get(file).ok_or_else(missing)?;
-        let tensors = parse(bytes).map_err(|e| e.at(file))?;
-        f(tensors.tensor(name).map_err(|_| missing())?)
+        let at = |e: Error| e.at(self.folder.join(file).display());
+        let tensors = parse(bytes).map_err(at)?;
+        f(tensors.tensor(name).map_err(|_| missing())?).map_err(at)
     }
 
     /// A tensor in its stored type.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
-        self.view(name, |view| {
-            view.load(&Device::Cpu)
-                .map_err(|e| Error::invalid(format!("tensor `{name}` cannot be read: {e}")))
-        })
+        self.view(name, |view| load(name, &view))
     }
 
-    /// A tensor as f32 numbers in row-major order.
+    /// A tensor as finite f32 numbers in row-major order.
     pub fn numbers(&self, name: &str) -> Result<Vec<f32>> {
-        Ok(self.tensor(name)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+        self.view(name, |view| {
+            let numbers = numbers(name, &view)?;
+            check::finite(name, &numbers)?;
+            Ok(numbers)
+        })
     }
 
     /// Names of all tensors, sorted.
@@ -150,6 +163,43 @@ fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>> {
     SafeTensors::deserialize(bytes).map_err(|e| {
         Error::invalid(format!("is not a valid safetensors file: {e}")).hint("fetch or export it again")
     })
+}
+
+/// A tensor of an open file in its stored type.
+fn load(name: &str, view: &TensorView<'_>) -> Result<Tensor> {
+    view.load(&Device::Cpu).map_err(|e| Error::invalid(format!("tensor `{name}` cannot be read: {e}")))
+}
+
+fn numbers(name: &str, view: &TensorView<'_>) -> Result<Vec<f32>> {
+    Ok(load(name, view)?.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
+}
+
+/// All tensors of a safetensors file in f32: of a type that holds weights, and finite.
+pub(super) fn read_finite(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>> {
+    let file = parse(bytes)?;
+    let mut tensors = BTreeMap::new();
+    for (name, view) in file.tensors() {
+        check_type(&name, view.dtype())?;
+        let numbers = numbers(&name, &view)?;
+        check::finite(&name, &numbers)?;
+        let tensor = Tensor::from_vec(numbers, view.shape(), &Device::Cpu)?;
+        tensors.insert(name, tensor);
+    }
+    Ok(tensors)
+}
+
+/// Refuses types that hold no weights, or hold them only together with scales that are stored elsewhere.
+fn check_type(tensor: &str, found: Dtype) -> Result<()> {
+    if matches!(found, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("tensor `{tensor}` has type {found:?}, which holds no weights"))
+        .hint("export the model in F32, F16 or BF16, or use a GGUF file for quantised weights"))
+}
+
+/// Rope's frequencies, which old exports carry and which are computed here.
+fn is_rope_table(tensor: &str) -> bool {
+    tensor.ends_with(".rotary_emb.inv_freq")
 }
 
 fn file_names(folder: &Path) -> Result<Vec<String>> {
@@ -265,6 +315,46 @@ mod tests {
         *tensor = tensor.t().unwrap().contiguous().unwrap();
         let name = name.clone();
         assert!(refusal(turned).contains(&name));
+    }
+
+    #[test]
+    fn integers_and_numbers_that_are_not_finite_are_refused_by_name() {
+        let name = "model.layers.1.mlp.up_proj.weight";
+        let with = |change: &dyn Fn(&Tensor) -> Tensor| {
+            let mut all = fixture();
+            let (_, tensor) = all.iter_mut().find(|(n, _)| n == name).unwrap();
+            *tensor = change(tensor);
+            let (_dir, path) = folder(&[vec![]]);
+            let file = ::safetensors::serialize(all.iter().map(|(n, t)| (n.as_str(), t)), None).unwrap();
+            fs_err::write(path.join("model.safetensors"), file).unwrap();
+            let error = Model::load(&Source::Folder(path)).err().unwrap();
+            assert_eq!(error.exit_code(), 2);
+            error.to_string()
+        };
+        for dtype in [DType::I32, DType::I64, DType::U8, DType::F8E4M3] {
+            let error = with(&|t| t.to_dtype(DType::F32).unwrap().to_dtype(dtype).unwrap());
+            assert!(error.contains(name) && error.contains("model.safetensors"), "{error}");
+            assert!(
+                error.contains(
+                    if dtype == DType::F8E4M3 { "F8_E4M3" } else { dtype.as_str() }.to_uppercase().as_str()
+                ),
+                "{error}"
+            );
+        }
+        for bad in [f64::NAN, f64::INFINITY] {
+            for dtype in [DType::F32, DType::BF16, DType::F16] {
+                let error = with(&|t| {
+                    let mut values = numbers(t);
+                    values[40] = bad as f32;
+                    Tensor::from_vec(values, t.shape(), &Device::Cpu).unwrap().to_dtype(dtype).unwrap()
+                });
+                assert!(error.contains(&format!("`{name}` has {bad} at number 40")), "{error}");
+                assert!(error.contains("model.safetensors: ") && error.contains("hint: "), "{error}");
+            }
+        }
+        // Too large for f32, in a type that can hold it.
+        let error = with(&|t| (t.to_dtype(DType::F64).unwrap() * 1e300).unwrap());
+        assert!(error.contains("inf at number 0"), "{error}");
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! What the tests of this module share: where the fixtures are, and comparisons.
 #![cfg(test)]
 
+use super::tokenizer::byte_characters;
 use super::{Model, Source};
+use candle_core::quantized::gguf_file::{self, Value as GgufValue};
+use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// The folder of the model fixtures.
@@ -67,4 +70,55 @@ pub fn normal(name: &str, rows: usize, columns: usize) -> Tensor {
 /// Token ids of a JSON list.
 pub fn ids(value: &serde_json::Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as u32).collect()
+}
+
+/// Rows of each head from two halves to interleaved pairs: what converters to GGUF do.
+fn interleaved(weight: &Tensor, head_dim: usize) -> Tensor {
+    let (rows, width) = weight.dims2().unwrap();
+    let split = weight.reshape((rows / head_dim, 2, head_dim / 2, width)).unwrap();
+    split.transpose(1, 2).unwrap().contiguous().unwrap().reshape((rows, width)).unwrap()
+}
+
+/// The fixture model as a GGUF file, with some metadata changed or left out.
+pub fn write_gguf(path: &Path, change: &[(&str, Option<GgufValue>)]) {
+    let mut metadata: BTreeMap<String, GgufValue> = [
+        ("general.architecture", GgufValue::String("llama".into())),
+        ("llama.block_count", GgufValue::U32(4)),
+        ("llama.context_length", GgufValue::U32(256)),
+        ("llama.embedding_length", GgufValue::U32(32)),
+        ("llama.feed_forward_length", GgufValue::U32(48)),
+        ("llama.attention.head_count", GgufValue::U32(4)),
+        ("llama.attention.head_count_kv", GgufValue::U32(2)),
+        ("llama.rope.freq_base", GgufValue::F32(10_000.0)),
+        ("llama.rope.dimension_count", GgufValue::U32(8)),
+        ("llama.attention.layer_norm_rms_epsilon", GgufValue::F32(1e-5)),
+        ("tokenizer.ggml.model", GgufValue::String("gpt2".into())),
+        ("tokenizer.ggml.pre", GgufValue::String("gpt-2".into())),
+        (
+            "tokenizer.ggml.tokens",
+            GgufValue::Array(byte_characters().map(|c| GgufValue::String(c.into())).to_vec()),
+        ),
+        ("tokenizer.ggml.merges", GgufValue::Array(vec![])),
+        ("tokenizer.ggml.eos_token_id", GgufValue::U32(7)),
+    ]
+    .map(|(k, v)| (k.to_owned(), v))
+    .into();
+    for (key, value) in change {
+        match value {
+            Some(value) => drop(metadata.insert((*key).to_owned(), value.clone())),
+            None => drop(metadata.remove(*key)),
+        }
+    }
+    let mut stored: Vec<(String, QTensor)> = tensors("llama_tied/model.safetensors")
+        .into_iter()
+        .map(|(name, tensor)| {
+            let turned = name.ends_with("q_proj.weight") || name.ends_with("k_proj.weight");
+            let tensor = if turned { interleaved(&tensor, 8) } else { tensor };
+            (super::gguf::stored_name(&name), QTensor::quantize(&tensor, GgmlDType::F32).unwrap())
+        })
+        .collect();
+    stored.sort_by(|a, b| a.0.cmp(&b.0));
+    let metadata: Vec<(&str, &GgufValue)> = metadata.iter().map(|(k, v)| (k.as_str(), v)).collect();
+    let stored: Vec<(&str, &QTensor)> = stored.iter().map(|(k, v)| (k.as_str(), v)).collect();
+    gguf_file::write(&mut fs_err::File::create(path).unwrap(), &metadata, &stored).unwrap();
 }

@@ -30,7 +30,7 @@ impl Tokenizer {
     /// Parses a `tokenizer.json`; `place` names it in errors.
     pub fn from_json(json: String, place: &str) -> Result<Tokenizer> {
         let mut inner = tokenizers::Tokenizer::from_bytes(json.as_bytes())
-            .map_err(|e| Error::invalid(format!("is not a usable tokenizer: {e}")).at(place))?;
+            .map_err(|e| Error::invalid(format!("is not a usable tokenizer: {e}")).at(place).hint(WHICH))?;
         // Files from training runs may cut or pad; a context is never cut silently here.
         inner
             .with_truncation(None)
@@ -131,6 +131,17 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
+    /// Refuses a vocabulary with an id that a network of `vocab` rows has no embedding for.
+    pub(super) fn check_fits(&self, vocab: usize) -> Result<()> {
+        match self.inner.get_vocab(true).into_iter().map(|(token, id)| (id, token)).max() {
+            Some((id, token)) if id as usize >= vocab => Err(Error::invalid(format!(
+                "the tokenizer has id {id} (`{token}`), but the embedding has {vocab} rows"
+            ))
+            .hint("tokenizer and weights belong to different models: take both from one publication")),
+            _ => Ok(()),
+        }
+    }
+
     /// The text of its `tokenizer.json`.
     pub fn json(&self) -> &str {
         &self.json
@@ -141,6 +152,9 @@ impl Tokenizer {
         hash::sha256_hex(self.json.as_bytes())
     }
 }
+
+const WHICH: &str =
+    "needed is the tokenizer.json that the `tokenizers` library writes, from the model's publication";
 
 /// How Llama 3 splits text: contractions, words with one leading mark, up to three digits, runs of marks, white space.
 const LLAMA3_SPLIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -199,6 +213,30 @@ mod tests {
         assert_eq!(tokenizer.decode(&[256, 257], true).unwrap(), "ab");
         assert_eq!(tokenizer.decode(&[256, 257], false).unwrap(), "ab<|end|>");
         assert_eq!((tokenizer.id("<|end|>"), tokenizer.size()), (Some(257), 258));
+    }
+
+    #[test]
+    fn files_of_another_kind_are_refused_by_name() {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"version": "1.0"}"#,
+            r#"{"model": {"type": "Magic", "vocab": {}}}"#,
+            r#"{"tokenizer_class": "LlamaTokenizer"}"#,
+            "\0\u{1}\u{2}",
+        ] {
+            let error = Tokenizer::from_json(text.into(), "x/tokenizer.json").err().unwrap().to_string();
+            assert!(error.starts_with("x/tokenizer.json: ") && error.contains("hint: "), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_vocabulary_larger_than_the_embedding_is_refused_by_name() {
+        let tokenizer = parts(&["a b"], "smollm").unwrap();
+        tokenizer.check_fits(258).unwrap();
+        let error = tokenizer.check_fits(257).unwrap_err().to_string();
+        assert!(error.contains("id 257 (`<|end|>`)") && error.contains("257 rows"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Models and engines that several stages share: the base model is read once, however many
 //! stages of one process need it.
 
-use super::{Context, Experiment, Observer};
+use super::{Context, Experiment};
 use crate::engine::local::{Engine, Options};
 use crate::environment::{Environment, Message};
 use crate::episode::{Control, Item, UnitReport, UnitSpec, run_unit};
@@ -232,8 +232,9 @@ pub fn adapter_folder(experiment: &Experiment, arm: &Arm) -> Option<std::path::P
 pub fn fetch_model(
     model: &registry::Known,
     from: Option<&Path>,
-    observer: &dyn Observer,
+    context: &Context,
 ) -> Result<fetch::Fetched> {
+    let observer = context.observer;
     let mut phase = None;
     let fetched = fetch::fetch(model, from, &mut |p| {
         if phase != Some(p.phase) {
@@ -246,6 +247,7 @@ pub fn fetch_model(
             phase = Some(p.phase);
         }
         observer.advance(p.bytes >> 20, "");
+        context.check()
     })?;
     if phase.is_some() {
         observer.end(&format!("{} MiB, hash checked", fetched.bytes >> 20));

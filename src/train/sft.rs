@@ -67,6 +67,11 @@ pub fn sft(
 ) -> Result<Trained> {
     settings.check()?;
     let plan = Plan::new(examples, model.config.vocab, settings, train_seed)?;
+    for (index, example) in examples.iter().enumerate() {
+        if example.tokens.len() <= settings.max_length {
+            model.config.check_length(example.tokens.len()).map_err(|e| e.at(format!("example {index}")))?;
+        }
+    }
     let start = Lora::init(&model.config, &settings.lora()?, train_seed)?;
     let mut run = Run::new(model, examples, settings, plan, &start)?;
     let checkpoint = match checkpoint_dir {

@@ -363,6 +363,30 @@ mod tests {
     }
 
     #[test]
+    fn vector_code_and_plain_code_with_fused_sums_give_the_same_bits() {
+        if !*FUSED {
+            eprintln!("skipped: this processor has no fused multiply-add");
+            return;
+        }
+        for (head_dim, positions) in [(2, 1), (7, 9), (36, 17), (64, 65)] {
+            let (q, k) = (noise("q", 3 * head_dim, 4.0), noise("k", positions * head_dim, 4.0));
+            let v = noise("v", positions * head_dim, 4.0);
+            let keys = &interleaved(&k, head_dim);
+            let context = Context { keys, values: &v, positions, head_dim };
+            let (mut vector, mut plain) = (vec![0.0; q.len()], vec![0.0; q.len()]);
+            attend(&q, context, &mut Vec::new(), &mut vector);
+            attend_body::<true>(&q, context, &mut Vec::new(), &mut plain);
+            assert!(vector == plain, "attention, {head_dim} x {positions}");
+            let sum = exp_into(&k, 2.0, 0.7, &mut vec![0.0; k.len()]);
+            assert!(
+                sum == exp_into_body::<true>(&k, 2.0, 0.7, &mut vec![0.0; k.len()]),
+                "sum of {}",
+                k.len()
+            );
+        }
+    }
+
+    #[test]
     fn a_head_has_the_same_bits_alone_and_in_its_group() {
         let (d, n) = (64, 77);
         let (q, k, v) = (noise("q", 3 * d, 4.0), noise("k", n * d, 4.0), noise("v", n * d, 4.0));

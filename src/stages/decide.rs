@@ -70,7 +70,14 @@ fn null_spread(experiment: &Experiment) -> Result<Option<f64>> {
         by_seed.values().filter(|s| !s.is_empty()).map(|s| s.iter().sum::<f64>() / s.len() as f64).collect();
     let (low, high) =
         means.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), m| (l.min(*m), h.max(*m)));
-    Ok((means.len() >= 2).then_some(high - low))
+    if means.len() < 2 {
+        return Err(Error::refused(
+            "fewer than two null seeds have scored episodes, so the null spread is unknown",
+        )
+        .at("seeds.null")
+        .hint("the plan asks for a null calibration: run it again where the infrastructure failed"));
+    }
+    Ok(Some(high - low))
 }
 
 fn base_rows(experiment: &Experiment, purpose: Purpose) -> Result<Vec<EpisodeRow>> {

@@ -49,8 +49,8 @@ pub fn load(folder: &Path, model: &Config) -> Result<Lora> {
 }
 
 /// Writes an adapter so that PEFT and [`load`] read it back: returns the SHA-256 of its weights.
-/// `base` is the name or path of the base model.
-pub fn save(folder: &Path, lora: &Lora, base: &str) -> Result<String> {
+/// `base` is the name or path of the base model, `model` its shape.
+pub fn save(folder: &Path, lora: &Lora, model: &Config, base: &str) -> Result<String> {
     let mut ranks = BTreeMap::new();
     let mut alphas = BTreeMap::new();
     for (layer, target, pair) in lora.pairs() {
@@ -68,7 +68,8 @@ pub fn save(folder: &Path, lora: &Lora, base: &str) -> Result<String> {
     let layers: BTreeSet<usize> = lora.pairs().map(|(layer, ..)| layer).collect();
     for layer in &layers {
         for name in &targets {
-            if lora.pair(*layer, Target::from_name(name)?).is_none() {
+            let target = Target::from_name(name)?;
+            if target.is_in(model, *layer) && lora.pair(*layer, target).is_none() {
                 return Err(Error::invalid(format!(
                     "layer {layer} has no pair for {name}, other layers have one"
                 ))
@@ -183,12 +184,12 @@ mod tests {
         let lora = model.load_adapter(&source()).unwrap();
         assert_eq!((lora.config.rank, lora.config.alpha, lora.pairs().count()), (4, 8.0, 28));
         let dir = tempfile::tempdir().unwrap();
-        let sha256 = save(dir.path(), &lora, "llama_tied").unwrap();
+        let sha256 = save(dir.path(), &lora, &model.config, "llama_tied").unwrap();
         let again = model.load_adapter(dir.path()).unwrap();
         assert_eq!(again.sha256, Some(sha256));
         let logits = |l: &Lora| numbers(&model.logits(&[9, 8, 7], Some(l)).unwrap());
         assert!(logits(&lora) == logits(&again));
-        assert_eq!(save(dir.path(), &again, "llama_tied").unwrap(), again.sha256.unwrap());
+        assert_eq!(save(dir.path(), &again, &model.config, "llama_tied").unwrap(), again.sha256.unwrap());
     }
 
     #[test]
@@ -201,7 +202,7 @@ mod tests {
             lora.set(1, target, Pair { a: normal("a", rank, input), b: normal("b", out, rank), scale });
         }
         let dir = tempfile::tempdir().unwrap();
-        save(dir.path(), &lora, "tiny").unwrap();
+        save(dir.path(), &lora, &model.config, "tiny").unwrap();
         let again = model.load_adapter(dir.path()).unwrap();
         let shape: Vec<_> =
             again.pairs().map(|(l, t, p)| (l, t, p.a.dim(0).unwrap(), (p.scale * 1e9).round())).collect();

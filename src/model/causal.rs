@@ -1,11 +1,12 @@
-//! Causal attention over whole sequences laid end to end in flat rows, with a backward: what
-//! parity checks and training use. Row `i` of a sequence attends to rows `0..=i` of that
+//! Whole sequences laid end to end in flat rows, mixed with a backward: causal attention here, the
+//! gated delta rule in `delta`. What parity checks and training use. Row `i` of a sequence attends to rows `0..=i` of that
 //! sequence. Products run through the same kernel as linear maps, whose sums are in a fixed
 //! order, so that neither the end of a sequence nor its neighbours change a row's result.
 
 use super::config::Config;
+use super::delta::{self, Delta};
 use super::kernel::{Packed, multiply_part, transpose};
-use super::llama::Attend;
+use super::network::Mix;
 use super::ops::{exp, slice, sum};
 use crate::error::Result;
 use candle_core::{CpuStorage, CustomOp3, Device, Layout, Shape, Tensor};
@@ -22,7 +23,7 @@ struct Plan {
     kv_heads: usize,
     head_dim: usize,
     /// First row and number of rows of each sequence.
-    sequences: Vec<(usize, usize)>,
+    sequences: Arc<[(usize, usize)]>,
 }
 
 /// Rows of a sequence whose scores are computed together.
@@ -53,9 +54,13 @@ impl Causal {
     }
 }
 
-impl Attend for Causal {
+impl Mix for Causal {
     fn attend(&mut self, _: usize, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
         Ok(q.contiguous()?.apply_op3(&k.contiguous()?, &v.contiguous()?, Op(self.0.clone()))?)
+    }
+
+    fn recur(&mut self, _: usize, delta: &Arc<Delta>, x: &Tensor, steps: &Tensor) -> Result<Tensor> {
+        Ok(delta::sequences(delta, &self.0.sequences, x, steps)?)
     }
 }
 

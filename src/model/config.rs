@@ -1,16 +1,53 @@
-//! Dimensions and constants of a network, read from a `config.json` in either of the layouts
+//! Architecture, dimensions and constants of a network, read from a `config.json` in either of the layouts
 //! that `transformers` writes. What is unknown or missing is refused by name: no default
 //! stands in for it.
 
-use super::rope;
+use super::delta_rule::DeltaShape;
 pub use super::rope::Llama3Scaling;
+use super::{qwen, rope};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// A Llama's dimensions and constants.
+/// The kinds of network that are known here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Architecture {
+    /// Llama, as SmolLM2 is.
+    Llama,
+    /// Qwen3, dense: queries and keys are normalised per head.
+    Qwen3,
+    /// Qwen3.5: most layers mix by the gated delta rule, the others by gated attention.
+    Qwen3_5,
+}
+
+/// Layers that mix by the gated delta rule instead of attention.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeltaConfig {
+    /// Heads and their widths.
+    pub shape: DeltaShape,
+    /// Taps of the convolution before the rule.
+    pub taps: usize,
+    /// Which layers these are, one flag a layer.
+    pub layers: Vec<bool>,
+}
+
+impl DeltaConfig {
+    /// Width of the convolution: queries, keys, values.
+    pub fn channels(&self) -> usize {
+        2 * self.shape.key_heads * self.shape.key_dim + self.values()
+    }
+
+    /// Width of the heads' outputs together.
+    pub fn values(&self) -> usize {
+        self.shape.value_heads * self.shape.value_dim
+    }
+}
+
+/// A network's dimensions and constants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
+    /// The kind of network.
+    pub architecture: Architecture,
     /// Size of the vocabulary (rows of the embedding).
     pub vocab: usize,
     /// Width of a hidden state.
@@ -25,6 +62,10 @@ pub struct Config {
     pub kv_heads: usize,
     /// Width of a head (even).
     pub head_dim: usize,
+    /// Coordinates of a head that rope turns, the first ones (even; all of them but in Qwen3.5).
+    pub rotary_dim: usize,
+    /// Layers of another kind than attention, if there are any.
+    pub delta: Option<DeltaConfig>,
     /// Added to the mean square in every norm.
     pub norm_eps: f64,
     /// Base of the rope frequencies.
@@ -51,14 +92,17 @@ impl Config {
     }
 
     fn from_object(o: &Map<String, Value>) -> Result<Config> {
-        match o.get("model_type").and_then(Value::as_str) {
-            Some("llama") => {}
+        let architecture = match o.get("model_type").and_then(Value::as_str) {
+            Some("llama") => Architecture::Llama,
+            Some("qwen3") => Architecture::Qwen3,
+            Some("qwen3_5_text") => Architecture::Qwen3_5,
+            Some("qwen3_5") => return Config::from_object(&qwen::text_part(o)?),
             Some(other) => {
                 return Err(Error::invalid(format!("model_type `{other}` is not supported"))
-                    .hint("supported: llama (SmolLM2 and other Llama checkpoints)"));
+                    .hint("supported: llama (SmolLM2 and other Llama checkpoints), qwen3, qwen3_5"));
             }
             None => return Err(Error::invalid("field `model_type` is missing")),
-        }
+        };
         for (key, wanted) in [("attention_bias", false), ("mlp_bias", false)] {
             if o.get(key).is_some_and(|v| !v.is_null() && v != &Value::Bool(wanted)) {
                 return Err(Error::invalid(format!("`{key}` other than {wanted} is not supported")));
@@ -77,24 +121,36 @@ impl Config {
         }
         let (hidden, heads) = (size(o, "hidden_size")?, size(o, "num_attention_heads")?);
         let (rope_theta, rope_scaling) = rope::parse(o)?;
+        let layers = size(o, "num_hidden_layers")?;
+        let delta = match architecture {
+            Architecture::Qwen3_5 => Some(qwen::delta(o, layers)?),
+            _ => {
+                qwen::only_full_attention(o)?;
+                None
+            }
+        };
+        let head_dim = match present(o, "head_dim") {
+            true => size(o, "head_dim")?,
+            false if hidden.is_multiple_of(heads) => hidden / heads,
+            false => {
+                return Err(Error::invalid(format!(
+                    "`hidden_size` {hidden} is not a multiple of `num_attention_heads` {heads}"
+                ))
+                .hint("a model with other heads says their width in `head_dim`"));
+            }
+        };
         let config = Config {
+            architecture,
+            rotary_dim: (head_dim as f64 * rope::turned_share(o, architecture)?) as usize,
+            delta,
             vocab: size(o, "vocab_size")?,
             hidden,
             intermediate: size(o, "intermediate_size")?,
-            layers: size(o, "num_hidden_layers")?,
+            layers,
             heads,
             // Both are optional in the format, with these meanings.
             kv_heads: if present(o, "num_key_value_heads") { size(o, "num_key_value_heads")? } else { heads },
-            head_dim: match present(o, "head_dim") {
-                true => size(o, "head_dim")?,
-                false if hidden.is_multiple_of(heads) => hidden / heads,
-                false => {
-                    return Err(Error::invalid(format!(
-                        "`hidden_size` {hidden} is not a multiple of `num_attention_heads` {heads}"
-                    ))
-                    .hint("a model with other heads says their width in `head_dim`"));
-                }
-            },
+            head_dim,
             norm_eps: number(o, "rms_norm_eps")?,
             rope_theta,
             rope_scaling,
@@ -122,6 +178,11 @@ impl Config {
             format!("{} layers are more than any model has", self.layers)
         } else if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
             format!("head width (`head_dim`) {} is not even and positive, as rope needs it", self.head_dim)
+        } else if self.rotary_dim == 0
+            || !self.rotary_dim.is_multiple_of(2)
+            || self.rotary_dim > self.head_dim
+        {
+            format!("rope cannot turn {} of {} coordinates", self.rotary_dim, self.head_dim)
         } else if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) {
             format!("rms_norm_eps {} is not in (0, 1)", self.norm_eps)
         } else if !(self.rope_theta >= 1.0 && self.rope_theta <= 1e30) {
@@ -150,17 +211,37 @@ impl Config {
         ))
     }
 
-    /// Inverse frequencies of rope, `[head_dim / 2]`, computed in f32 as the reference implementation does.
+    /// Whether a layer mixes by the gated delta rule.
+    pub fn is_delta(&self, layer: usize) -> bool {
+        self.delta.as_ref().is_some_and(|d| d.layers.get(layer) == Some(&true))
+    }
+
+    /// Whether queries and keys are normalised per head before rope.
+    pub fn normalises_heads(&self) -> bool {
+        self.architecture != Architecture::Llama
+    }
+
+    /// Whether a gate from the query projection scales what attention returns.
+    pub fn gates_attention(&self) -> bool {
+        self.architecture == Architecture::Qwen3_5
+    }
+
+    /// What is added to the stored weights of most norms: Qwen3.5 stores their distance from 1.
+    pub fn norm_offset(&self) -> f32 {
+        if self.architecture == Architecture::Qwen3_5 { 1.0 } else { 0.0 }
+    }
+
+    /// Inverse frequencies of rope, `[rotary_dim / 2]`, computed in f32 as the reference implementation does.
     /// The power is libm's in Rust, so that every machine gets the same bits.
     pub fn inverse_frequencies(&self) -> Vec<f32> {
         let theta = self.rope_theta as f32;
-        (0..self.head_dim / 2)
-            .map(|i| 1.0 / libm::powf(theta, (2 * i) as f32 / self.head_dim as f32))
+        (0..self.rotary_dim / 2)
+            .map(|i| 1.0 / libm::powf(theta, (2 * i) as f32 / self.rotary_dim as f32))
             .map(|frequency| self.rope_scaling.map_or(frequency, |s| s.stretch(frequency)))
             .collect()
     }
 
-    /// The `config.json` of this network (layout of transformers 5).
+    /// The `config.json` of this network, a Llama (layout of transformers 5).
     pub fn to_json(&self) -> Value {
         let mut rope = serde_json::json!({"rope_theta": self.rope_theta, "rope_type": "default"});
         if let Some(s) = self.rope_scaling {

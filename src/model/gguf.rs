@@ -3,7 +3,7 @@
 //! tokenizer, chat template and constants from the file's metadata.
 
 use super::check;
-use super::config::Config;
+use super::config::{Architecture, Config};
 use super::gguf_header;
 use super::load::assemble;
 use super::lora::Target;
@@ -225,6 +225,9 @@ impl Metadata<'_> {
             eos.extend(self.optional_id(key)?.filter(|id| !eos.contains(id)));
         }
         let config = Config {
+            architecture: Architecture::Llama,
+            rotary_dim: head_dim,
+            delta: None,
             vocab,
             hidden,
             intermediate: self.whole("llama.feed_forward_length")?,

@@ -1,9 +1,10 @@
 //! Finds a model by name, folder or file, and puts its parts together.
 
 use super::config::{self, Config};
+use super::delta::Delta;
 use super::linear::FrozenLinear;
-use super::llama::{Layer, Llama};
 use super::lora::Target;
+use super::network::{Layer, Mixer, Network};
 use super::ops::RmsNorm;
 use super::safetensors::Checkpoint;
 use super::tokenizer::Tokenizer;
@@ -94,7 +95,7 @@ fn load_folder(folder: &Path) -> Result<Model> {
 pub(super) fn assemble(
     config: &Config,
     mut numbers: impl FnMut(&str, usize) -> Result<Vec<f32>>,
-) -> Result<Llama> {
+) -> Result<Network> {
     config.check()?;
     let mut take = |name: &str, count: usize| -> Result<Vec<f32>> {
         let values = numbers(name, count)?;
@@ -103,28 +104,50 @@ pub(super) fn assemble(
         }
         Ok(values)
     };
-    let norm = |weight: Vec<f32>| Arc::new(RmsNorm { weight, eps: config.norm_eps as f32 });
+    let plain_norm = |weight: Vec<f32>| Arc::new(RmsNorm { weight, eps: config.norm_eps as f32 });
+    let norm = |mut weight: Vec<f32>| {
+        weight.iter_mut().for_each(|w| *w += config.norm_offset());
+        plain_norm(weight)
+    };
     let table = take("model.embed_tokens.weight", config.vocab * config.hidden)?;
     let mut layers = Vec::with_capacity(config.layers);
     for layer in 0..config.layers {
         let prefix = format!("model.layers.{layer}");
         let input_norm = norm(take(&format!("{prefix}.input_layernorm.weight"), config.hidden)?);
         let post_norm = norm(take(&format!("{prefix}.post_attention_layernorm.weight"), config.hidden)?);
-        let mut linear = |target: Target| -> Result<FrozenLinear> {
+        let mut linears = [const { None }; Target::ALL.len()];
+        for target in Target::of(config, layer) {
             let (out, input) = target.shape(config);
             let weight = take(&format!("{prefix}.{}.weight", target.path()), out * input)?;
-            Ok(FrozenLinear::new(&weight, out, input))
+            linears[target as usize] = Some(FrozenLinear::new(&weight, out, input));
+        }
+        let mixer = match config.delta.as_ref().filter(|_| config.is_delta(layer)) {
+            Some(delta) => {
+                let stem = format!("{prefix}.linear_attn");
+                let (channels, heads) = (delta.channels(), delta.shape.value_heads);
+                let taps = take(&format!("{stem}.conv1d.weight"), channels * delta.taps)?;
+                let logarithms = take(&format!("{stem}.A_log"), heads)?;
+                let delta = Delta {
+                    shape: delta.shape,
+                    taps: delta.taps,
+                    convolution: (0..delta.taps * channels)
+                        .map(|i| taps[i % channels * delta.taps + i / channels])
+                        .collect(),
+                    decay: logarithms.iter().map(|a| -a.exp()).collect(),
+                    step_bias: take(&format!("{stem}.dt_bias"), heads)?,
+                };
+                let norm = plain_norm(take(&format!("{stem}.norm.weight"), delta.shape.value_dim)?);
+                Mixer::Delta { delta: Arc::new(delta), norm }
+            }
+            None if config.normalises_heads() => {
+                let mut head = |name: &str| -> Result<Arc<RmsNorm>> {
+                    Ok(norm(take(&format!("{prefix}.self_attn.{name}.weight"), config.head_dim)?))
+                };
+                Mixer::Attention { norms: Some([head("q_norm")?, head("k_norm")?]) }
+            }
+            None => Mixer::Attention { norms: None },
         };
-        let linears = [
-            linear(Target::Q)?,
-            linear(Target::K)?,
-            linear(Target::V)?,
-            linear(Target::O)?,
-            linear(Target::Gate)?,
-            linear(Target::Up)?,
-            linear(Target::Down)?,
-        ];
-        layers.push(Layer { input_norm, post_norm, linears });
+        layers.push(Layer { input_norm, post_norm, mixer, linears });
     }
     let final_norm = norm(take("model.norm.weight", config.hidden)?);
     let head = if config.tied {
@@ -132,7 +155,7 @@ pub(super) fn assemble(
     } else {
         FrozenLinear::new(&take("lm_head.weight", config.vocab * config.hidden)?, config.vocab, config.hidden)
     };
-    Ok(Llama {
+    Ok(Network {
         embedding: Tensor::from_vec(table, (config.vocab, config.hidden), &Device::Cpu)?,
         layers,
         final_norm,

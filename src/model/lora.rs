@@ -2,7 +2,7 @@
 //! which row of a batch uses which adapter is chosen per row. A row without an adapter gets
 //! no addition at all, and a row's addition never depends on its neighbours.
 
-use super::config::Config;
+use super::config::{Config, DeltaConfig};
 use super::linear;
 use crate::error::{Error, Result};
 use crate::philox::Philox;
@@ -25,12 +25,53 @@ pub enum Target {
     Up = 5,
     /// MLP down.
     Down = 6,
+    /// Queries, keys and values of a delta layer.
+    DeltaQkv = 7,
+    /// Output gate of a delta layer.
+    DeltaGate = 8,
+    /// Shares of a delta layer.
+    DeltaShare = 9,
+    /// Time steps of a delta layer.
+    DeltaStep = 10,
+    /// Output of a delta layer.
+    DeltaOut = 11,
 }
 
 impl Target {
     /// All targets, in the order of their discriminants.
-    pub const ALL: [Target; 7] =
-        [Target::Q, Target::K, Target::V, Target::O, Target::Gate, Target::Up, Target::Down];
+    pub const ALL: [Target; 12] = [
+        Target::Q,
+        Target::K,
+        Target::V,
+        Target::O,
+        Target::Gate,
+        Target::Up,
+        Target::Down,
+        Target::DeltaQkv,
+        Target::DeltaGate,
+        Target::DeltaShare,
+        Target::DeltaStep,
+        Target::DeltaOut,
+    ];
+
+    /// Whether a layer of that network has this matrix.
+    pub fn is_in(self, config: &Config, layer: usize) -> bool {
+        match self {
+            Target::Gate | Target::Up | Target::Down => true,
+            Target::Q | Target::K | Target::V | Target::O => !config.is_delta(layer),
+            _ => config.is_delta(layer),
+        }
+    }
+
+    /// The matrices of a layer, in the order of [`Target::ALL`].
+    pub fn of(config: &Config, layer: usize) -> impl Iterator<Item = Target> {
+        Target::ALL.into_iter().filter(move |t| t.is_in(config, layer))
+    }
+
+    /// The matrices that any layer of a network has.
+    pub fn of_network(config: &Config) -> Vec<Target> {
+        Target::ALL.into_iter().filter(|t| (0..config.layers).any(|l| t.is_in(config, l))).collect()
+    }
 
     /// Path within a layer, such as `self_attn.q_proj`.
     pub fn path(self) -> &'static str {
@@ -42,6 +83,11 @@ impl Target {
             Target::Gate => "mlp.gate_proj",
             Target::Up => "mlp.up_proj",
             Target::Down => "mlp.down_proj",
+            Target::DeltaQkv => "linear_attn.in_proj_qkv",
+            Target::DeltaGate => "linear_attn.in_proj_z",
+            Target::DeltaShare => "linear_attn.in_proj_b",
+            Target::DeltaStep => "linear_attn.in_proj_a",
+            Target::DeltaOut => "linear_attn.out_proj",
         }
     }
 
@@ -54,21 +100,31 @@ impl Target {
     pub fn from_name(name: &str) -> Result<Target> {
         Target::ALL.into_iter().find(|t| t.name() == name).ok_or_else(|| {
             Error::invalid(format!("unknown LoRA target `{name}`"))
-                .hint(format!("targets of this network: {}", Target::ALL.map(Target::name).join(", ")))
+                .hint(format!("known targets: {}", names(&Target::ALL)))
         })
     }
 
-    /// Shape `(out, in)` of the target's matrix.
+    /// Shape `(out, in)` of the target's matrix; without rows where the network has no such layer.
     pub fn shape(self, config: &Config) -> (usize, usize) {
         let (query, key) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
+        let delta = |width: fn(&DeltaConfig) -> usize| config.delta.as_ref().map_or(0, width);
         match self {
-            Target::Q => (query, config.hidden),
+            Target::Q => (query * if config.gates_attention() { 2 } else { 1 }, config.hidden),
             Target::K | Target::V => (key, config.hidden),
             Target::O => (config.hidden, query),
             Target::Gate | Target::Up => (config.intermediate, config.hidden),
             Target::Down => (config.hidden, config.intermediate),
+            Target::DeltaQkv => (delta(DeltaConfig::channels), config.hidden),
+            Target::DeltaGate => (delta(DeltaConfig::values), config.hidden),
+            Target::DeltaShare | Target::DeltaStep => (delta(|d| d.shape.value_heads), config.hidden),
+            Target::DeltaOut => (config.hidden, delta(DeltaConfig::values)),
         }
     }
+}
+
+/// Names for a message.
+pub(super) fn names(targets: &[Target]) -> String {
+    targets.iter().map(|t| t.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// Shape of a new adapter.
@@ -78,7 +134,7 @@ pub struct LoraConfig {
     pub rank: usize,
     /// The addition is scaled by `alpha / rank`.
     pub alpha: f64,
-    /// Which matrices get a pair, in every layer.
+    /// Which matrices get a pair, in every layer that has them.
     pub targets: Vec<Target>,
 }
 
@@ -100,7 +156,7 @@ pub struct Lora {
     pub config: LoraConfig,
     /// SHA-256 of the weights file it was read from or written to, once there is one.
     pub sha256: Option<String>,
-    layers: Vec<[Option<Pair>; 7]>,
+    layers: Vec<[Option<Pair>; Target::ALL.len()]>,
 }
 
 impl Lora {
@@ -121,9 +177,13 @@ impl Lora {
         if config.targets.is_empty() {
             return Err(Error::invalid("LoRA needs at least one target").hint("name targets such as q_proj"));
         }
+        if let Some(absent) = config.targets.iter().find(|t| !Target::of_network(model).contains(t)) {
+            return Err(Error::invalid(format!("no layer of this network has `{}`", absent.name()))
+                .hint(format!("its modules are {}", names(&Target::of_network(model)))));
+        }
         let mut lora = Lora::empty(config.clone(), model.layers);
         for layer in 0..model.layers {
-            for &target in &config.targets {
+            for &target in config.targets.iter().filter(|t| t.is_in(model, layer)) {
                 let (out, input) = target.shape(model);
                 let mut stream = Philox::named(&format!("lora/{seed}/{layer}/{}", target.path()));
                 let bound = 1.0 / (input as f64).sqrt();
@@ -289,22 +349,22 @@ mod tests {
     use super::*;
     use crate::model::testing::{fixtures, model, normal, numbers};
 
-    fn everywhere(rank: usize) -> LoraConfig {
-        LoraConfig { rank, alpha: 8.0, targets: Target::ALL.to_vec() }
+    fn everywhere(model: &Config, rank: usize) -> LoraConfig {
+        LoraConfig { rank, alpha: 8.0, targets: Target::of_network(model) }
     }
 
     #[test]
     fn a_fresh_adapter_changes_nothing_and_repeats() {
         let model = model("llama_tied");
-        let lora = Lora::init(&model.config, &everywhere(3), 7).unwrap();
+        let lora = Lora::init(&model.config, &everywhere(&model.config, 3), 7).unwrap();
         assert!(lora.is_zero().unwrap());
         assert_eq!(lora.pairs().count(), 4 * 7);
         let (base, same) =
             (model.logits(&[1, 2, 3], None).unwrap(), model.logits(&[1, 2, 3], Some(&lora)).unwrap());
         assert!(numbers(&base) == numbers(&same));
         let (again, other) = (
-            Lora::init(&model.config, &everywhere(3), 7).unwrap(),
-            Lora::init(&model.config, &everywhere(3), 8).unwrap(),
+            Lora::init(&model.config, &everywhere(&model.config, 3), 7).unwrap(),
+            Lora::init(&model.config, &everywhere(&model.config, 3), 8).unwrap(),
         );
         let a = |lora: &Lora| numbers(&lora.pair(2, Target::Down).unwrap().a);
         assert!(a(&lora) == a(&again) && a(&lora) != a(&other));
@@ -318,8 +378,8 @@ mod tests {
         let with = |rank, alpha, targets: &[Target]| {
             Lora::init(&config, &LoraConfig { rank, alpha, targets: targets.to_vec() }, 1)
         };
-        assert!(with(0, 8.0, &Target::ALL).is_err());
-        assert!(with(4, f64::NAN, &Target::ALL).is_err());
+        assert!(with(0, 8.0, &[Target::Q]).is_err());
+        assert!(with(4, f64::NAN, &[Target::Q]).is_err());
         assert!(with(4, 8.0, &[]).is_err());
         assert!(Target::from_name("lm_head").unwrap_err().to_string().contains("lm_head"));
     }
@@ -328,7 +388,8 @@ mod tests {
     fn rows_with_and_without_adapters_share_a_batch_to_the_bit() {
         let model = model("llama_tied");
         let one = model.load_adapter(&fixtures().join("llama_tied/adapter")).unwrap();
-        let (two, vars) = Lora::init(&model.config, &everywhere(2), 3).unwrap().trainable().unwrap();
+        let (two, vars) =
+            Lora::init(&model.config, &everywhere(&model.config, 2), 3).unwrap().trainable().unwrap();
         for (name, var) in vars.iter().filter(|(name, _)| name.contains("lora_B")) {
             let shape = var.dims2().unwrap();
             var.set(&(normal(name, shape.0, shape.1) * 0.05).unwrap()).unwrap();
@@ -363,15 +424,16 @@ mod tests {
     #[test]
     fn gradients_reach_both_matrices_in_a_mixed_batch() {
         let model = model("llama_tied");
-        let (lora, vars) = Lora::init(&model.config, &everywhere(2), 3).unwrap().trainable().unwrap();
+        let (lora, vars) =
+            Lora::init(&model.config, &everywhere(&model.config, 2), 3).unwrap().trainable().unwrap();
         for (name, var) in vars.iter().filter(|(name, _)| name.contains("lora_B")) {
             let shape = var.dims2().unwrap();
             var.set(&normal(name, shape.0, shape.1)).unwrap();
         }
         let of_row = [None, Some(0), Some(0)];
         let rows = super::super::Rows { tokens: &[5, 6, 7], positions: &[0, 1, 2], adapters: &of_row };
-        let mut attend = super::super::Causal::one(&model.config, 3);
-        let hidden = model.network.forward(&rows, &[&lora], &mut attend).unwrap();
+        let mut mix = super::super::Causal::one(&model.config, 3);
+        let hidden = model.network.forward(&rows, &[&lora], &mut mix).unwrap();
         let loss = model.network.logits(&hidden).unwrap().sqr().unwrap().sum_all().unwrap();
         let gradients = loss.backward().unwrap();
         for (name, var) in &vars {
@@ -383,7 +445,7 @@ mod tests {
     #[test]
     fn a_snapshot_is_cut_off_from_training() {
         let config = model("llama_tied").config;
-        let (live, vars) = Lora::init(&config, &everywhere(2), 3).unwrap().trainable().unwrap();
+        let (live, vars) = Lora::init(&config, &everywhere(&config, 2), 3).unwrap().trainable().unwrap();
         let kept = live.snapshot().unwrap();
         let (name, var) = &vars[1];
         assert_eq!(name, "model.layers.0.self_attn.q_proj.lora_B.weight");

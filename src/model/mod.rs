@@ -8,18 +8,21 @@ pub mod causal;
 pub mod chat;
 mod check;
 pub mod config;
+pub mod delta;
+pub mod delta_rule;
 pub mod fetch;
 pub mod gguf;
 mod gguf_header;
 pub mod kernel;
 pub mod linear;
-pub mod llama;
 pub mod load;
 pub mod lora;
 pub mod merge;
+pub mod network;
 pub mod ops;
 mod peft;
 mod pip;
+mod qwen;
 pub mod registry;
 mod rope;
 pub mod safetensors;
@@ -28,9 +31,13 @@ pub mod tiny;
 pub mod tokenizer;
 
 #[cfg(test)]
+mod delta_rule_tests;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod parity;
+#[cfg(test)]
+mod peer;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -43,9 +50,9 @@ pub use causal::Causal;
 pub use chat::ChatTemplate;
 pub use config::Config;
 pub use linear::FrozenLinear;
-pub use llama::{Attend, Llama, Rows};
 pub use load::Source;
 pub use lora::{Lora, LoraConfig, RowAdapters, Target};
+pub use network::{Mix, Network, Rows};
 pub use tiny::TinySpec;
 pub use tokenizer::Tokenizer;
 
@@ -77,7 +84,7 @@ pub struct Model {
     /// Dimensions and constants.
     pub config: Config,
     /// The network.
-    pub network: Llama,
+    pub network: Network,
     /// Text to ids and back; absent when the source has none.
     pub tokenizer: Option<Tokenizer>,
     /// Conversation to text; absent when the source has none.
@@ -106,8 +113,8 @@ impl Model {
         let of_row = vec![adapter.map(|_| 0); tokens.len()];
         let rows = Rows { tokens, positions: &positions, adapters: &of_row };
         let loras: Vec<&Lora> = adapter.into_iter().collect();
-        let mut attend = Causal::one(&self.config, tokens.len());
-        self.network.forward(&rows, &loras, &mut attend)
+        let mut mix = Causal::one(&self.config, tokens.len());
+        self.network.forward(&rows, &loras, &mut mix)
     }
 
     /// The tokenizer, or an error that says that the source has none.
@@ -163,66 +170,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::{distance, ids, json, model, smollm2, tensors};
+    use super::testing::{greedy, ids, json, model, smollm2};
     use super::*;
-
-    /// Greedy continuation by whole-sequence logits, ties to the lowest id.
-    fn greedy(model: &Model, prompt: &[u32], adapter: Option<&Lora>, count: usize) -> Vec<u32> {
-        let mut tokens = prompt.to_vec();
-        for _ in 0..count {
-            let hidden = model.hidden(&tokens, adapter).unwrap();
-            let last = hidden.narrow(0, tokens.len() - 1, 1).unwrap();
-            let logits = testing::numbers(&model.network.logits(&last).unwrap());
-            let best = (0..logits.len()).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
-            tokens.push(best as u32);
-        }
-        tokens.split_off(prompt.len())
-    }
-
-    #[test]
-    fn logits_agree_with_the_reference() {
-        let (model, expected) = (model("llama_tied"), json("llama_tied/expected.json"));
-        let truth = tensors("llama_tied/expected.safetensors");
-        let adapter = model.load_adapter(&testing::fixtures().join("llama_tied/adapter")).unwrap();
-        for (i, prompt) in expected["prompts"].as_array().unwrap().iter().enumerate() {
-            let prompt = ids(prompt);
-            let base = distance(&model.logits(&prompt, None).unwrap(), &truth[&format!("logits.{i}")]);
-            let adapted = distance(
-                &model.logits(&prompt, Some(&adapter)).unwrap(),
-                &truth[&format!("adapter_logits.{i}")],
-            );
-            assert!(base < 1e-4 && adapted < 1e-4, "prompt {i}: base {base}, adapter {adapted}");
-        }
-    }
-
-    #[test]
-    fn hidden_states_agree_layer_by_layer() {
-        let (model, expected) = (model("llama_tied"), json("llama_tied/expected.json"));
-        let truth = tensors("llama_tied/expected.safetensors");
-        let prompt = ids(&expected["prompts"][1]);
-        let positions: Vec<u32> = (0..prompt.len() as u32).collect();
-        let mut attend = Causal::one(&model.config, prompt.len());
-        let mut x = model.network.embed(&prompt).unwrap();
-        assert!(distance(&x, &truth["hidden.1.0"]) < 1e-6);
-        for layer in 0..4 {
-            x = model.network.layer(layer, &x, &positions, &RowAdapters::base(), &mut attend).unwrap();
-            if layer == 3 {
-                x = model.network.final_norm(&x).unwrap();
-            }
-            assert!(distance(&x, &truth[&format!("hidden.1.{}", layer + 1)]) < 1e-5, "layer {layer}");
-        }
-    }
-
-    #[test]
-    fn greedy_tokens_agree_with_the_reference() {
-        let (model, expected) = (model("llama_tied"), json("llama_tied/expected.json"));
-        let adapter = model.load_adapter(&testing::fixtures().join("llama_tied/adapter")).unwrap();
-        for i in 0..3 {
-            let prompt = ids(&expected["prompts"][i]);
-            assert_eq!(greedy(&model, &prompt, None, 16), ids(&expected["greedy"][i]));
-            assert_eq!(greedy(&model, &prompt, Some(&adapter), 16), ids(&expected["adapter_greedy"][i]));
-        }
-    }
 
     #[test]
     fn rows_that_make_no_batch_are_errors() {
@@ -233,17 +182,13 @@ mod tests {
         let long = model.logits(&[1; 257], None).unwrap_err().to_string();
         assert!(long.contains("257 tokens") && long.contains("context of 256"), "{long}");
         let rows = Rows { tokens: &[1, 2], positions: &[0], adapters: &[None, None] };
-        let mut attend = Causal::one(&model.config, 2);
-        assert!(
-            model.network.forward(&rows, &[], &mut attend).unwrap_err().to_string().contains("1 positions")
-        );
+        let mut mix = Causal::one(&model.config, 2);
+        assert!(model.network.forward(&rows, &[], &mut mix).unwrap_err().to_string().contains("1 positions"));
         let rows = Rows { positions: &[0, 1], adapters: &[None, Some(0)], ..rows };
-        assert!(
-            model.network.forward(&rows, &[], &mut attend).unwrap_err().to_string().contains("adapter 0")
-        );
+        assert!(model.network.forward(&rows, &[], &mut mix).unwrap_err().to_string().contains("adapter 0"));
         let x = model.network.embed(&[1, 2]).unwrap();
-        assert!(model.network.layer(4, &x, &[0, 1], &RowAdapters::base(), &mut attend).is_err());
-        assert!(model.network.layer(0, &x, &[0], &RowAdapters::base(), &mut attend).is_err());
+        assert!(model.network.layer(4, &x, &[0, 1], &RowAdapters::base(), &mut mix).is_err());
+        assert!(model.network.layer(0, &x, &[0], &RowAdapters::base(), &mut mix).is_err());
         let fixtures = testing::fixtures();
         assert!(
             model.render(&[serde_json::json!({})], true).unwrap_err().to_string().contains("chat template")

@@ -149,9 +149,10 @@ struct Rope {
     direction: f32,
 }
 
-/// Rotary positions on rows `[rows, heads * head_dim]`, each head's first half paired with its second
-/// (the layout of Hugging Face checkpoints); differentiable in `x`. Angles are position times
-/// frequency in f32; sine and cosine are libm's in Rust, so that every machine gets the same bits.
+/// Rotary positions on rows `[rows, heads * head_dim]`: the first `2 * frequencies` coordinates of each
+/// head turn, their first half paired with their second (the layout of Hugging Face checkpoints), the
+/// others stay; differentiable in `x`. Angles are position times frequency in f32; sine and cosine
+/// are libm's in Rust, so that every machine gets the same bits.
 pub fn rope(
     x: &Tensor,
     positions: &[u32],
@@ -162,7 +163,7 @@ pub fn rope(
     if rows != positions.len()
         || head_dim == 0
         || width % head_dim != 0
-        || inverse_frequencies.len() * 2 != head_dim
+        || inverse_frequencies.len() * 2 > head_dim
     {
         candle_core::bail!(
             "{} positions and heads of {head_dim} do not fit rows {:?}",
@@ -186,8 +187,8 @@ impl CustomOp1 for Rope {
     fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let x = slice(x, layout)?;
         let width = layout.shape().dims2()?.1;
-        let half = self.head_dim / 2;
-        let mut out = vec![0.0; x.len()];
+        let half = self.inverse_frequencies.len();
+        let mut out = x.to_vec();
         each_row(&mut out, width, |i, out| {
             let x = &x[i * width..][..width];
             let position = self.positions[i] as f32;
@@ -212,6 +213,47 @@ impl CustomOp1 for Rope {
             direction: -self.direction,
         };
         Ok(Some(gradient.contiguous()?.apply_op1_no_bwd(&back)?))
+    }
+}
+
+struct SigmoidGate;
+
+/// `x * sigmoid(gate)` on equal shapes; differentiable in both.
+pub fn sigmoid_gate(x: &Tensor, gate: &Tensor) -> Result<Tensor> {
+    if gate.shape() != x.shape() {
+        candle_core::bail!("gate {:?} and rows {:?} differ in shape", gate.shape(), x.shape());
+    }
+    x.contiguous()?.apply_op2(&gate.contiguous()?, SigmoidGate)
+}
+
+impl CustomOp2 for SigmoidGate {
+    fn name(&self) -> &'static str {
+        "sigmoid-gate"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        lx: &Layout,
+        gate: &CpuStorage,
+        lg: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (x, gate) = (slice(x, lx)?, slice(gate, lg)?);
+        Ok((CpuStorage::F32(elementwise(x, gate, |_, x, g| x / (1.0 + exp(-g)))), lx.shape().clone()))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        gate: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        // d/dgate = grad * x * s * (1 - s), with s = sigmoid(gate)
+        let through = gradient.contiguous()?.apply_op2_no_bwd(gate, &SigmoidGate)?;
+        let open = Tensor::ones_like(gate)?.apply_op2_no_bwd(gate, &SigmoidGate)?;
+        let d_gate = ((&through * x)? * (1.0 - open)?)?;
+        Ok((Some(through), Some(d_gate)))
     }
 }
 
@@ -397,6 +439,34 @@ mod tests {
         }
         let up = normal("up", 2, 5);
         check_differences(|gate| swiglu(gate, &up).unwrap(), &normal("gate", 2, 5));
+    }
+
+    #[test]
+    fn sigmoid_gate_agrees_with_plain_operations() {
+        let gate = Var::from_tensor(&(normal("gate", 6, 300) * 4.0).unwrap()).unwrap();
+        let x = Var::from_tensor(&normal("x", 6, 300)).unwrap();
+        let g = normal("g", 6, 300);
+        let ours = sigmoid_gate(&x, &gate).unwrap();
+        let sigmoid = (gate.neg().unwrap().exp().unwrap() + 1.0).unwrap().recip().unwrap();
+        let plain = (x.as_tensor() * sigmoid).unwrap();
+        assert!(distance(&ours, &plain) < 2e-6);
+        for of in [&gate, &x] {
+            assert!(distance(&gradient(&ours, &g, of), &gradient(&plain, &g, of)) < 5e-6);
+        }
+    }
+
+    #[test]
+    fn rope_leaves_the_coordinates_beyond_its_frequencies() {
+        let (positions, frequencies) = ([0u32, 5, 2, 900], frequencies());
+        let x = normal("x", 4, 20);
+        let turned = rope(&x, &positions, 10, &frequencies).unwrap();
+        for head in [0, 10] {
+            let part = |t: &Tensor, from: usize, count: usize| t.narrow(1, head + from, count).unwrap();
+            assert_eq!(numbers(&part(&turned, 6, 4)), numbers(&part(&x, 6, 4)));
+            let alone = rope(&part(&x, 0, 6), &positions, 6, &frequencies).unwrap();
+            assert_eq!(numbers(&part(&turned, 0, 6)), numbers(&alone));
+        }
+        assert!(rope(&x, &positions, 4, &frequencies).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! name with its value.
 
 use super::config::Config;
-use super::lora::{LoraConfig, Target};
+use super::lora::{LoraConfig, Target, names};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,13 +61,13 @@ impl Settings {
                 return Err(Error::invalid(format!("`use_rslora` must be a boolean, found {other}")));
             }
         };
-        let targets = targets(o)?;
+        let targets = targets(o, model)?;
         let layers = layers(o, model.layers)?;
         let ranks = pattern(o, "rank_pattern")?;
         let alphas = pattern(o, "alpha_pattern")?;
         let mut modules = BTreeMap::new();
         for layer in layers {
-            for &target in &targets {
+            for &target in targets.iter().filter(|t| t.is_in(model, layer)) {
                 let module = format!("model.layers.{layer}.{}", target.path());
                 let of = |patterns: &[(String, f64)]| {
                     patterns.iter().find(|(key, _)| is_suffix(&module, key)).map(|(_, value)| *value)
@@ -145,9 +145,10 @@ fn positive(what: &str, found: &Value) -> Result<f64> {
     })
 }
 
-fn targets(o: &Map<String, Value>) -> Result<Vec<Target>> {
-    let names: Vec<&str> = match o.get("target_modules") {
-        Some(Value::String(all)) if all == "all-linear" => return Ok(Target::ALL.to_vec()),
+fn targets(o: &Map<String, Value>, model: &Config) -> Result<Vec<Target>> {
+    let known = Target::of_network(model);
+    let listed: Vec<&str> = match o.get("target_modules") {
+        Some(Value::String(all)) if all == "all-linear" => return Ok(known),
         Some(Value::Array(items)) => items
             .iter()
             .map(|v| {
@@ -161,13 +162,13 @@ fn targets(o: &Map<String, Value>) -> Result<Vec<Target>> {
         None => return Err(Error::invalid("`target_modules` is missing")),
     };
     let mut targets = BTreeSet::new();
-    for name in names {
-        let matching: Vec<Target> = Target::ALL.into_iter().filter(|t| is_suffix(t.path(), name)).collect();
+    for name in listed {
+        let matching: Vec<Target> = known.iter().copied().filter(|t| is_suffix(t.path(), name)).collect();
         if matching.is_empty() {
             return Err(Error::invalid(format!(
                 "`target_modules` has `{name}`, which is not in this network"
             ))
-            .hint(format!("its modules are {}", Target::ALL.map(Target::name).join(", "))));
+            .hint(format!("its modules are {}", names(&known))));
         }
         targets.extend(matching);
     }

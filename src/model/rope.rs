@@ -1,7 +1,7 @@
 //! Rope's settings as a `config.json` states them. It may say them in two places and under two
 //! names; where two of them disagree, the file is refused, because either reading would be a guess.
 
-use super::config::{missing, number, present, size, wrong};
+use super::config::{Architecture, missing, number, present, size, wrong};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 
@@ -60,6 +60,32 @@ pub(super) fn parse(o: &Map<String, Value>) -> Result<(f64, Option<Llama3Scaling
     Ok((theta, agreed(&scalings)?.flatten()))
 }
 
+/// The share of a head's coordinates that rope turns: all of them but in Qwen3.5, which states it.
+pub(super) fn turned_share(o: &Map<String, Value>, architecture: Architecture) -> Result<f64> {
+    let mut shares = Vec::new();
+    for (place, fields) in [
+        ("", Some(o)),
+        ("rope_parameters.", object(o, "rope_parameters")?),
+        ("rope_scaling.", object(o, "rope_scaling")?),
+    ] {
+        if let Some(fields) = fields.filter(|f| present(f, "partial_rotary_factor")) {
+            let share = number(fields, "partial_rotary_factor")?;
+            shares.push((share, format!("{place}partial_rotary_factor")));
+        }
+    }
+    let share = agreed(&shares)?.unwrap_or(1.0);
+    let place = shares.first().map_or("partial_rotary_factor", |(_, place)| place);
+    if !(share > 0.0 && share <= 1.0) {
+        return Err(Error::invalid(format!("`{place}` = {share} is not in (0, 1]")).hint(ORIGINAL));
+    }
+    if share != 1.0 && architecture != Architecture::Qwen3_5 {
+        return Err(
+            Error::invalid(format!("`{place}` = {share} is not supported")).hint("rope on whole heads is")
+        );
+    }
+    Ok(share)
+}
+
 const ORIGINAL: &str = "take it from the model's original config.json: a guess would change every answer";
 
 fn object<'a>(o: &'a Map<String, Value>, key: &str) -> Result<Option<&'a Map<String, Value>>> {
@@ -91,11 +117,6 @@ fn stated(place: &str, fields: &Map<String, Value>) -> Result<Option<Llama3Scali
             Some(Value::String(kind)) => kinds.push((kind.as_str(), format!("{place}.{key}"))),
             Some(other) => return Err(wrong(&format!("{place}.{key}"), "a name", other)),
         }
-    }
-    let partial = fields.get("partial_rotary_factor").filter(|v| !v.is_null() && v.as_f64() != Some(1.0));
-    if let Some(partial) = partial {
-        return Err(Error::invalid(format!("`{place}.partial_rotary_factor` = {partial} is not supported"))
-            .hint("rope on whole heads is"));
     }
     match agreed(&kinds)? {
         Some("default") => Ok(None),
@@ -194,7 +215,6 @@ mod tests {
             ("original_max_position_embeddings", Value::Null),
             ("original_max_position_embeddings", json!(0)),
             ("original_max_position_embeddings", json!(1.5)),
-            ("partial_rotary_factor", json!(0.5)),
         ] {
             let error = changed(key, value.clone());
             assert!(error.contains(key), "{key} = {value}: {error}");
@@ -206,5 +226,19 @@ mod tests {
                 .to_string()
                 .contains("rope_scaling")
         );
+    }
+
+    #[test]
+    fn part_of_a_head_turns_only_where_the_architecture_says_so() {
+        let share =
+            |fields: Value, a| turned_share(fields.as_object().unwrap(), a).map_err(|e| e.to_string());
+        let quarter = json!({"rope_parameters": {"partial_rotary_factor": 0.25}});
+        assert_eq!(share(quarter.clone(), Architecture::Qwen3_5), Ok(0.25));
+        assert_eq!(share(json!({}), Architecture::Qwen3_5), Ok(1.0));
+        assert_eq!(share(json!({"partial_rotary_factor": 1.0}), Architecture::Llama), Ok(1.0));
+        assert!(share(quarter, Architecture::Qwen3).unwrap_err().contains("partial_rotary_factor"));
+        for bad in [json!(0.0), json!(1.5), json!("half")] {
+            assert!(share(json!({"partial_rotary_factor": bad}), Architecture::Qwen3_5).is_err());
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Weights from a folder of safetensors files, one or sharded, and their writing. Every name
-//! of the network must be there with its shape, and nothing else may be.
+//! of the network must be there with its shape, and nothing else may be, but for the parts of a
+//! multimodal checkpoint that text does not use.
 
 use super::check;
-use super::config::Config;
+use super::config::{Architecture, Config};
 use super::lora::Target;
 use crate::error::{Error, Result};
 use crate::hash;
@@ -20,7 +21,19 @@ pub fn expected(config: &Config) -> Vec<(String, Vec<usize>)> {
         for norm in ["input_layernorm", "post_attention_layernorm"] {
             names.push((format!("{prefix}.{norm}.weight"), vec![config.hidden]));
         }
-        for target in Target::ALL {
+        let delta = config.delta.as_ref().filter(|_| config.is_delta(layer));
+        if let Some(delta) = delta {
+            let (stem, heads) = (format!("{prefix}.linear_attn"), delta.shape.value_heads);
+            names.push((format!("{stem}.conv1d.weight"), vec![delta.channels(), 1, delta.taps]));
+            names.push((format!("{stem}.A_log"), vec![heads]));
+            names.push((format!("{stem}.dt_bias"), vec![heads]));
+            names.push((format!("{stem}.norm.weight"), vec![delta.shape.value_dim]));
+        } else if config.normalises_heads() {
+            for norm in ["q_norm", "k_norm"] {
+                names.push((format!("{prefix}.self_attn.{norm}.weight"), vec![config.head_dim]));
+            }
+        }
+        for target in Target::of(config, layer) {
             let (out, input) = target.shape(config);
             names.push((format!("{prefix}.{}.weight", target.path()), vec![out, input]));
         }
@@ -36,8 +49,8 @@ pub fn expected(config: &Config) -> Vec<(String, Vec<usize>)> {
 pub struct Checkpoint {
     folder: PathBuf,
     files: Vec<(String, Vec<u8>)>,
-    /// File of each tensor.
-    place: BTreeMap<String, usize>,
+    /// File of each tensor of the text network, and its name there.
+    place: BTreeMap<String, (usize, String)>,
     /// SHA-256 of the weights (see `Origin::sha256`).
     pub sha256: String,
     /// Type of the matrices, such as `BF16`.
@@ -50,21 +63,15 @@ impl Checkpoint {
     pub fn open(folder: &Path, config: &Config) -> Result<Checkpoint> {
         let names = file_names(folder)?;
         let mut files = Vec::new();
-        let mut hashes = BTreeMap::new();
         for name in names {
             let bytes = fs_err::read(folder.join(&name))?;
-            hashes.insert(name.clone(), hash::sha256_hex(&bytes));
             files.push((name, bytes));
         }
-        let sha256 = match hashes.len() {
-            1 => hashes.values().next().cloned().unwrap_or_default(),
-            _ => hash::sha256_json(&hashes)?,
-        };
         let mut checkpoint = Checkpoint {
             folder: folder.to_owned(),
+            sha256: digest(&files)?,
             files,
             place: BTreeMap::new(),
-            sha256,
             stored: String::new(),
         };
         checkpoint.index(folder, config).map_err(|e| e.at(folder.display()))?;
@@ -77,19 +84,20 @@ impl Checkpoint {
             let place = folder.join(name);
             let tensors = parse(bytes).map_err(|e| e.at(place.display()))?;
             for (tensor, view) in tensors.tensors() {
+                let Some(known) = canonical(config, &tensor) else { continue };
                 if !is_rope_table(&tensor) {
                     check_type(&tensor, view.dtype()).map_err(|e| e.at(place.display()))?;
                 }
-                shapes.insert(tensor.clone(), view.shape().to_vec());
-                if tensor.ends_with("proj.weight") && self.stored.is_empty() {
-                    self.stored = format!("{:?}", view.dtype());
-                }
-                if let Some(other) = self.place.insert(tensor.clone(), file) {
+                if let Some((other, _)) = self.place.insert(known.clone(), (file, tensor.clone())) {
                     let other = &self.files[other].0;
                     return Err(Error::invalid(format!(
                         "tensor `{tensor}` is both in {other} and in {name}"
                     )));
                 }
+                if known.ends_with("proj.weight") && self.stored.is_empty() {
+                    self.stored = format!("{:?}", view.dtype());
+                }
+                shapes.insert(known, view.shape().to_vec());
             }
         }
         for (name, shape) in expected(config) {
@@ -132,11 +140,11 @@ impl Checkpoint {
 
     fn view<T>(&self, name: &str, f: impl FnOnce(TensorView<'_>) -> Result<T>) -> Result<T> {
         let missing = || Error::invalid(format!("tensor `{name}` is missing"));
-        let file = *self.place.get(name).ok_or_else(missing)?;
-        let (file, bytes) = self.files.get(file).ok_or_else(missing)?;
+        let (file, stored) = self.place.get(name).ok_or_else(missing)?;
+        let (file, bytes) = self.files.get(*file).ok_or_else(missing)?;
         let at = |e: Error| e.at(self.folder.join(file).display());
         let tensors = parse(bytes).map_err(at)?;
-        f(tensors.tensor(name).map_err(|_| missing())?).map_err(at)
+        f(tensors.tensor(stored).map_err(|_| missing())?).map_err(at)
     }
 
     /// A tensor in its stored type.
@@ -153,10 +161,70 @@ impl Checkpoint {
         })
     }
 
-    /// Names of all tensors, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.place.keys().map(String::as_str)
+    /// Replaces a tensor's numbers, rounded to its stored type; every other byte of the files stays.
+    pub fn replace(&mut self, name: &str, tensor: &Tensor) -> Result<()> {
+        let missing = || Error::invalid(format!("tensor `{name}` is missing"));
+        let (file, stored) = self.place.get(name).ok_or_else(missing)?;
+        let (_, bytes) = self.files.get_mut(*file).ok_or_else(missing)?;
+        let start = bytes.as_ptr() as usize;
+        let (at, length, dtype) = {
+            let tensors = parse(bytes)?;
+            let view = tensors.tensor(stored).map_err(|_| missing())?;
+            let data = view.data();
+            (data.as_ptr() as usize - start, data.len(), view.dtype())
+        };
+        let dtype = DType::try_from(dtype)?;
+        let new = ::safetensors::View::data(&&tensor.to_dtype(dtype)?.contiguous()?).into_owned();
+        if new.len() != length {
+            return Err(Error::invalid(format!("tensor `{name}` does not fit its place")));
+        }
+        bytes[at..at + length].copy_from_slice(&new);
+        Ok(())
     }
+
+    /// Writes the weight files under their names, and the index of shards beside them; returns the
+    /// SHA-256 of the weights.
+    pub fn write(&self, from: &Path, folder: &Path) -> Result<String> {
+        for (name, bytes) in &self.files {
+            hash::write_atomic(&folder.join(name), bytes)?;
+        }
+        let index = from.join(INDEX);
+        if index.exists() && self.files.iter().all(|(name, _)| name != SINGLE) {
+            hash::write_atomic(&folder.join(INDEX), &fs_err::read(index)?)?;
+        }
+        digest(&self.files)
+    }
+}
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// SHA-256 of one weight file; of several, of their names and hashes.
+fn digest(files: &[(String, Vec<u8>)]) -> Result<String> {
+    match files {
+        [(_, bytes)] => Ok(hash::sha256_hex(bytes)),
+        several => {
+            let hashes: BTreeMap<_, _> =
+                several.iter().map(|(name, bytes)| (name, hash::sha256_hex(bytes))).collect();
+            hash::sha256_json(&hashes)
+        }
+    }
+}
+
+/// The name of a stored tensor in the text network, or none for what text does not use: vision and
+/// multi-token prediction of a Qwen3.5 checkpoint.
+fn canonical(config: &Config, stored: &str) -> Option<String> {
+    if config.architecture != Architecture::Qwen3_5 {
+        return Some(stored.to_owned());
+    }
+    let unused = ["mtp.", "model.mtp.", "model.visual.", "visual."];
+    if unused.iter().any(|prefix| stored.starts_with(prefix)) {
+        return None;
+    }
+    Some(match stored.strip_prefix("model.language_model.") {
+        Some(rest) => format!("model.{rest}"),
+        None => stored.to_owned(),
+    })
 }
 
 fn parse(bytes: &[u8]) -> Result<SafeTensors<'_>> {
@@ -203,9 +271,9 @@ fn is_rope_table(tensor: &str) -> bool {
 }
 
 fn file_names(folder: &Path) -> Result<Vec<String>> {
-    let index = folder.join("model.safetensors.index.json");
-    if folder.join("model.safetensors").exists() {
-        return Ok(vec!["model.safetensors".to_owned()]);
+    let index = folder.join(INDEX);
+    if folder.join(SINGLE).exists() {
+        return Ok(vec![SINGLE.to_owned()]);
     }
     if !index.exists() {
         return Err(Error::invalid("has neither model.safetensors nor model.safetensors.index.json")

@@ -28,7 +28,9 @@ pub(super) fn tensors(model: &Model) -> Result<Vec<(String, Tensor)>> {
         all.push((format!("{prefix}.input_layernorm.weight"), vector(&layer.input_norm.weight)?));
         all.push((format!("{prefix}.post_attention_layernorm.weight"), vector(&layer.post_norm.weight)?));
         for (target, linear) in Target::ALL.into_iter().zip(&layer.linears) {
-            all.push((format!("{prefix}.{}.weight", target.path()), linear.weight()?));
+            if let Some(linear) = linear {
+                all.push((format!("{prefix}.{}.weight", target.path()), linear.weight()?));
+            }
         }
     }
     all.push(("model.norm.weight".to_owned(), vector(&network.final_norm.weight)?));

@@ -2,7 +2,7 @@
 #![cfg(test)]
 
 use super::tokenizer::byte_characters;
-use super::{Model, Source};
+use super::{Lora, Model, Source};
 use candle_core::quantized::gguf_file::{self, Value as GgufValue};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
@@ -121,4 +121,17 @@ pub fn write_gguf(path: &Path, change: &[(&str, Option<GgufValue>)]) {
     let metadata: Vec<(&str, &GgufValue)> = metadata.iter().map(|(k, v)| (k.as_str(), v)).collect();
     let stored: Vec<(&str, &QTensor)> = stored.iter().map(|(k, v)| (k.as_str(), v)).collect();
     gguf_file::write(&mut fs_err::File::create(path).unwrap(), &metadata, &stored).unwrap();
+}
+
+/// Greedy continuation by whole-sequence logits, ties to the lowest id.
+pub fn greedy(model: &Model, prompt: &[u32], adapter: Option<&Lora>, count: usize) -> Vec<u32> {
+    let mut tokens = prompt.to_vec();
+    for _ in 0..count {
+        let hidden = model.hidden(&tokens, adapter).unwrap();
+        let last = hidden.narrow(0, tokens.len() - 1, 1).unwrap();
+        let logits = numbers(&model.network.logits(&last).unwrap());
+        let best = (0..logits.len()).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
+        tokens.push(best as u32);
+    }
+    tokens.split_off(prompt.len())
 }

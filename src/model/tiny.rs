@@ -2,7 +2,7 @@
 //! part of the road without a download. Its tokenizer holds single bytes and, on request, merges
 //! learned from a few texts.
 
-use super::config::Config;
+use super::config::{Architecture, Config};
 use super::load::assemble;
 use super::tokenizer::{Bpe, Tokenizer, byte_characters};
 use super::{ChatTemplate, Model, Origin};
@@ -65,14 +65,18 @@ impl Model {
             .chain(byte_characters().map(String::from))
             .chain(spec.merges.iter().map(|pair| pair.replace(' ', "")))
             .collect();
+        let head_dim = spec.hidden.checked_div(spec.heads).unwrap_or_default();
         let config = Config {
+            architecture: Architecture::Llama,
+            rotary_dim: head_dim,
+            delta: None,
             vocab: tokens.len(),
             hidden: spec.hidden,
             intermediate: spec.intermediate,
             layers: spec.layers,
             heads: spec.heads,
             kv_heads: spec.kv_heads,
-            head_dim: spec.hidden.checked_div(spec.heads).unwrap_or_default(),
+            head_dim,
             norm_eps: 1e-5,
             rope_theta: 10_000.0,
             rope_scaling: None,

@@ -5,7 +5,7 @@
 use super::batch::Packed;
 use super::loss::cross_entropy;
 use crate::error::{Error, Result};
-use crate::model::{Causal, Config, Llama, Lora, RowAdapters};
+use crate::model::{Causal, Config, Lora, Network, RowAdapters};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
 
@@ -57,7 +57,7 @@ impl<'a> Gradients<'a> {
 /// The loss of a micro-batch under `lora`, whose variables' gradients are added to `gradients`.
 /// With `recompute` only each layer's input is kept between the two passes.
 pub(super) fn forward_backward(
-    network: &Llama,
+    network: &Network,
     lora: &Lora,
     packed: &Packed,
     recompute: bool,
@@ -66,8 +66,8 @@ pub(super) fn forward_backward(
     let config = network.config();
     let adapters = RowAdapters::all(lora);
     let layer = |index: usize, x: &Tensor| {
-        let mut attend = Causal::new(config, &packed.lengths);
-        network.layer(index, x, &packed.positions, &adapters, &mut attend)
+        let mut mix = Causal::new(config, &packed.lengths);
+        network.layer(index, x, &packed.positions, &adapters, &mut mix)
     };
 
     let mut x = network.embed(&packed.tokens)?;
@@ -98,7 +98,7 @@ pub(super) fn forward_backward(
 
 /// The loss on the last layer's output `x: [rows, hidden]`, and its gradient there. Only rows
 /// whose next token has a weight go through the final norm and the head.
-fn head_loss(network: &Llama, x: &Tensor, packed: &Packed) -> Result<(f64, Tensor)> {
+fn head_loss(network: &Network, x: &Tensor, packed: &Packed) -> Result<(f64, Tensor)> {
     let rows = Tensor::from_slice(&packed.loss_rows, packed.loss_rows.len(), x.device())?;
     let selected = Var::from_tensor(&x.index_select(&rows, 0)?)?;
     let hidden = network.final_norm(&selected)?;

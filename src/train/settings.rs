@@ -2,7 +2,7 @@
 //! and the learning rate of each step.
 
 use crate::error::{Error, Result};
-use crate::model::{LoraConfig, Target};
+use crate::model::{Config, LoraConfig, Target};
 use serde::{Deserialize, Serialize};
 
 /// How the learning rate falls after the warm-up.
@@ -126,14 +126,19 @@ impl Settings {
             ))
             .hint("an example goes through the network in one piece: lower `max_length` or raise `micro_batch_tokens`"));
         }
-        self.lora().map(|_| ())
+        self.named_targets().map(|_| ())
     }
 
-    /// Shape of the adapter that is trained. Errors when a target does not exist.
-    pub fn lora(&self) -> Result<LoraConfig> {
+    fn named_targets(&self) -> Result<Vec<Target>> {
+        self.targets.iter().map(|name| Target::from_name(name)).collect()
+    }
+
+    /// Shape of the adapter that is trained; without named targets, every matrix that the network's
+    /// layers have. Errors when a target does not exist.
+    pub fn lora(&self, model: &Config) -> Result<LoraConfig> {
         let targets = match self.targets.is_empty() {
-            true => Target::ALL.to_vec(),
-            false => self.targets.iter().map(|name| Target::from_name(name)).collect::<Result<_>>()?,
+            true => Target::of_network(model),
+            false => self.named_targets()?,
         };
         Ok(LoraConfig { rank: self.r, alpha: self.alpha, targets })
     }

@@ -72,7 +72,7 @@ pub fn sft(
             model.config.check_length(example.tokens.len()).map_err(|e| e.at(format!("example {index}")))?;
         }
     }
-    let start = Lora::init(&model.config, &settings.lora()?, train_seed)?;
+    let start = Lora::init(&model.config, &settings.lora(&model.config)?, train_seed)?;
     let mut run = Run::new(model, examples, settings, plan, &start)?;
     let checkpoint = match checkpoint_dir {
         Some(folder) => Some(Checkpoint::new(folder, run_sha256(model, examples, settings, train_seed)?)),

@@ -1,5 +1,5 @@
 //! Tests of whole training runs against reference values from another implementation
-//! (`fixtures/model/llama_tied`), and of what must not change a run's outcome.
+//! (`fixtures/model`), and of what must not change a run's outcome.
 
 use super::backward::{Gradients, forward_backward};
 use super::batch::{Example, Packed, Plan};
@@ -17,15 +17,15 @@ use std::path::PathBuf;
 fn fixture(path: &str) -> PathBuf {
     let root = std::env::var_os("REDERIVE_FIXTURES")
         .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures")), PathBuf::from);
-    root.join("model/llama_tied").join(path)
+    root.join("model").join(path)
 }
 
 fn model() -> Model {
-    Model::load(&Source::Folder(fixture(""))).unwrap()
+    Model::load(&Source::Folder(fixture("llama_tied"))).unwrap()
 }
 
-fn reference() -> Value {
-    serde_json::from_slice(&fs_err::read(fixture("sft.json")).unwrap()).unwrap()
+fn reference(name: &str) -> Value {
+    serde_json::from_slice(&fs_err::read(fixture(&format!("{name}/sft.json"))).unwrap()).unwrap()
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
@@ -75,20 +75,33 @@ fn peft<'a>(tensors: &'a HashMap<String, Tensor>, name: &str) -> &'a Tensor {
 
 #[test]
 fn three_steps_match_the_reference() {
-    let (model, reference) = (model(), reference());
+    three_steps("llama_tied", [1e-3, 1e-4, 1e-5]);
+    three_steps("qwen3_tied", [1e-3, 1e-4, 1e-5]);
+}
+
+/// The delta rule by chunks and backwards token by token, where f32 itself is good to a few 1e-4.
+#[test]
+fn three_steps_match_the_reference_with_delta_layers() {
+    three_steps("qwen3_5_tied", [5e-3, 1e-3, 2e-4]);
+}
+
+/// Relative tolerances of single gradients, of their norm and of losses.
+fn three_steps(name: &str, [tolerance, norm_tolerance, loss_tolerance]: [f64; 3]) {
+    let model = Model::load(&Source::Folder(fixture(name))).unwrap();
+    let reference = reference(name);
     let (examples, settings) = (examples(&reference), reference_settings(&reference));
-    let start = model.load_adapter(&fixture("adapter")).unwrap();
+    let start = model.load_adapter(&fixture(&format!("{name}/adapter"))).unwrap();
     let plan = Plan::new(&examples, model.config.vocab, &settings, 1).unwrap();
     assert_eq!(plan.steps.len(), 4);
     let mut run = Run::new(&model, &examples, &settings, plan, &start).unwrap();
 
     let (_, gradients) = run.gradients(0).unwrap();
-    let expected = tensors("sft_grads_step0.safetensors");
+    let expected = tensors(&format!("{name}/sft_grads_step0.safetensors"));
     assert_eq!(gradients.len(), expected.len());
     for (name, gradient) in run.names.iter().zip(&gradients) {
         let expected = peft(&expected, name);
         let off = norm(&(gradient - expected).unwrap()) / norm(expected);
-        assert!(off < 1e-3, "{name}: gradient off by {off}");
+        assert!(off < tolerance, "{name}: gradient off by {off}");
         assert!(norm(gradient) > 0.0, "{name}: gradient is zero");
     }
 
@@ -96,24 +109,25 @@ fn three_steps_match_the_reference() {
         numbers(&reference["losses"]).into_iter().zip(numbers(&reference["global_grad_norms"]))
     {
         let step = run.step().unwrap();
-        assert!((step.loss - loss).abs() < 1e-5 * loss, "step {}: {} is not {loss}", step.step, step.loss);
+        let off = (step.loss - loss).abs() / loss;
+        assert!(off < loss_tolerance, "step {}: {} is not {loss}", step.step, step.loss);
         assert!(
-            (step.grad_norm - grad_norm).abs() < 1e-4 * grad_norm,
+            (step.grad_norm - grad_norm).abs() < norm_tolerance * grad_norm,
             "{} is not {grad_norm}",
             step.grad_norm
         );
         run.steps.push(step);
     }
-    let after = tensors("sft_params_after3.safetensors");
+    let after = tensors(&format!("{name}/sft_params_after3.safetensors"));
     let before: HashMap<String, Tensor> = start.tensors().into_iter().collect();
     for (name, value) in run.names.iter().zip(&run.parameters) {
         let update = (peft(&after, name) - &before[name]).unwrap();
         let off = norm(&(value.as_tensor() - peft(&after, name)).unwrap()) / norm(&update);
-        assert!(off < 1e-2, "{name}: update off by {off}");
+        assert!(off < 10.0 * tolerance, "{name}: update off by {off}");
     }
     let (loss, _) = run.gradients(3).unwrap();
     let expected = reference["loss_after_3"].as_f64().unwrap();
-    assert!((loss - expected).abs() < 1e-5 * expected, "{loss} is not {expected}");
+    assert!((loss - expected).abs() < loss_tolerance * expected, "{loss} is not {expected}");
 }
 
 /// Sequences of many lengths with the last third weighted, from a fixed pattern.
@@ -157,7 +171,7 @@ fn flat(tensors: &[Tensor]) -> Vec<f32> {
 #[test]
 fn accumulation_equals_one_batch_and_recomputing_equals_keeping() {
     let model = model();
-    let lora = model.load_adapter(&fixture("adapter")).unwrap();
+    let lora = model.load_adapter(&fixture("llama_tied/adapter")).unwrap();
     let examples = pattern(6);
     let (loss, whole) = gradients_of(&model, &lora, &examples, &[&[0, 1, 2, 3, 4, 5]], false);
     let (loss_cut, cut) = gradients_of(&model, &lora, &examples, &[&[4, 0], &[5], &[1, 2, 3]], false);
@@ -173,7 +187,7 @@ fn accumulation_equals_one_batch_and_recomputing_equals_keeping() {
 #[test]
 fn gradients_agree_with_finite_differences() {
     let model = model();
-    let lora = model.load_adapter(&fixture("adapter")).unwrap();
+    let lora = model.load_adapter(&fixture("llama_tied/adapter")).unwrap();
     let examples = pattern(3);
     let (_, gradients) = gradients_of(&model, &lora, &examples, &[&[0, 1, 2]], true);
     let (live, variables) = lora.trainable().unwrap();
@@ -226,7 +240,7 @@ fn small_settings() -> Settings {
 /// Everything of a run that must repeat, the hash of the saved adapter first; times do not.
 fn outcome(trained: &Trained) -> (String, Vec<(usize, f64, f64, f64)>) {
     let folder = tempfile::tempdir().unwrap();
-    let sha256 = adapter::save(folder.path(), &trained.lora, "llama_tied").unwrap();
+    let sha256 = adapter::save(folder.path(), &trained.lora, &model().config, "llama_tied").unwrap();
     (sha256, trained.steps.iter().map(|s| (s.step, s.loss, s.grad_norm, s.learning_rate)).collect())
 }
 

@@ -5,9 +5,11 @@
 use super::cache::Cache;
 use super::kernels;
 use crate::error::{Error, Result};
-use crate::model::Attend;
+use crate::model::Mix;
+use crate::model::delta::Delta;
 use candle_core::{CpuStorage, Device, Storage, Tensor};
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// Products of a query and a key coordinate below which the work stays on the calling thread:
 /// some ten microseconds, about what handing it out costs.
@@ -30,7 +32,7 @@ pub struct LaneAttention<'a> {
     pub places: &'a [Place],
 }
 
-impl Attend for LaneAttention<'_> {
+impl Mix for LaneAttention<'_> {
     fn attend(&mut self, layer: usize, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
         let (q, k, v) = (q.contiguous()?, k.contiguous()?, v.contiguous()?);
         let (rows, width) = q.dims2()?;
@@ -62,6 +64,39 @@ impl Attend for LaneAttention<'_> {
         let mut out = vec![0f32; rows * width];
         with_f32(&q, |q| self.mix(layer, q, &mut out, width / shape.kv_heads))?;
         Ok(Tensor::from_vec(out, (rows, width), &Device::Cpu)?)
+    }
+
+    fn recur(&mut self, layer: usize, delta: &Arc<Delta>, x: &Tensor, steps: &Tensor) -> Result<Tensor> {
+        let (x, steps) = (x.contiguous()?, steps.contiguous()?);
+        let (channels, heads) = (delta.channels(), delta.shape.value_heads);
+        let rows = self.places.len();
+        if x.dims() != [rows, channels] || steps.dims() != [rows, 2 * heads] {
+            return Err(Error::invalid(format!(
+                "{:?} and {:?} do not fit {rows} rows of {channels} channels and {heads} heads",
+                x.dims(),
+                steps.dims()
+            )));
+        }
+        // The rows of a lane lie together, in the order of their positions.
+        let mut of_lane = vec![0..0; self.cache.lanes()];
+        for (row, place) in self.places.iter().enumerate() {
+            let rows = &mut of_lane[place.lane];
+            *rows = if rows.start == rows.end { row..row + 1 } else { rows.start..row + 1 };
+        }
+        let mut work: Vec<_> =
+            self.cache.memories(layer).zip(&of_lane).filter(|(_, rows)| rows.start < rows.end).collect();
+        work.sort_by_key(|(_, rows)| rows.start);
+        let out: Vec<Vec<f32>> = with_f32(&x, |x| {
+            with_f32(&steps, |steps| {
+                let one = |(memory, rows): (_, &std::ops::Range<usize>)| {
+                    let x = &x[rows.start * channels..rows.end * channels];
+                    delta.advance(x, &steps[rows.start * 2 * heads..rows.end * 2 * heads], memory)
+                };
+                work.into_par_iter().map(one).collect()
+            })
+        })??;
+        let width = heads * delta.shape.value_dim;
+        Ok(Tensor::from_vec(out.concat(), (rows, width), &Device::Cpu)?)
     }
 }
 

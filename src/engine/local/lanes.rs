@@ -1,7 +1,9 @@
 //! Who computes where. A lane is one sequence's share of the cache; at most `slots` lanes run
 //! at a time, the others keep what they last computed until it is overwritten. A new call
 //! takes over the longest prefix that any lane has computed for the same adapter: the values
-//! are bit-identical to computing them again, so sharing changes nothing but time.
+//! are bit-identical to computing them again, so sharing changes nothing but time. Where layers
+//! have a memory that cannot be cut back, only the whole of what a lane computed can be taken
+//! over; prompts then halt before their last token, so that others can start from there.
 
 use super::cache::Cache;
 use super::sample::StreamKey;
@@ -63,14 +65,17 @@ pub struct Lanes {
     pub queue: VecDeque<Waiting>,
     slots: usize,
     share: bool,
+    /// Whether only the whole of a lane's contents can be taken over.
+    whole: bool,
     tickets: u64,
 }
 
 impl Lanes {
-    /// `lanes` lanes of which at most `slots` run at a time; `share` allows taking over prefixes.
-    pub fn new(lanes: usize, slots: usize, share: bool) -> Self {
+    /// `lanes` lanes of which at most `slots` run at a time; `share` allows taking over prefixes, with
+    /// `whole` only entire ones.
+    pub fn new(lanes: usize, slots: usize, share: bool, whole: bool) -> Self {
         let lanes = (0..lanes).map(|_| Lane::default()).collect();
-        Lanes { lanes, queue: VecDeque::new(), slots, share, tickets: 0 }
+        Lanes { lanes, queue: VecDeque::new(), slots, share, whole, tickets: 0 }
     }
 
     /// Calls that run.
@@ -96,7 +101,49 @@ impl Lanes {
             running += 1;
             shared_tokens += shared as u64;
         }
+        self.keep_for_the_queue(cache);
         shared_tokens
+    }
+
+    /// Up to which token a call's context is computed next, given that `done` are.
+    pub fn stop(&self, run: &Run, done: usize) -> usize {
+        if self.whole && self.share && done + 1 < run.prompt { run.prompt - 1 } else { run.tokens.len() }
+    }
+
+    /// Copies what a call has halted at into an idle lane when calls that cannot start yet begin like it:
+    /// once it goes on, its memory is of no use to them.
+    fn keep_for_the_queue(&mut self, cache: &mut Cache) {
+        if !self.whole || !self.share {
+            return;
+        }
+        for index in 0..self.lanes.len() {
+            let lane = &self.lanes[index];
+            let halted = lane.run.as_ref().is_some_and(|run| lane.computed.len() + 1 == run.prompt);
+            let wanted = |w: &Waiting| {
+                w.request.adapter == lane.adapter
+                    && w.request.tokens.len() > lane.computed.len()
+                    && w.request.tokens.starts_with(&lane.computed)
+            };
+            let kept = |l: &Lane| l.run.is_none() && l.adapter == lane.adapter && l.computed == lane.computed;
+            let idle = self.lanes.iter().any(|l| l.run.is_none());
+            if !halted || !idle || !self.queue.iter().any(wanted) || self.lanes.iter().any(kept) {
+                continue;
+            }
+            let target = self.least_useful();
+            cache.copy_prefix(index, target, self.lanes[index].computed.len());
+            self.lanes[target] = Lane {
+                computed: self.lanes[index].computed.clone(),
+                adapter: self.lanes[index].adapter,
+                served: self.tickets,
+                run: None,
+            };
+        }
+    }
+
+    /// Computes a lane's context anew from its first token.
+    pub fn restart(&mut self, lane: usize, cache: &mut Cache) {
+        cache.forget(lane);
+        self.lanes[lane].computed.clear();
     }
 
     /// The lane with the longest computed prefix of a call's context, and its length. The last
@@ -108,6 +155,9 @@ impl Lanes {
         let mut best = (0, 0);
         for (index, lane) in self.lanes.iter().enumerate().filter(|(_, l)| l.adapter == request.adapter) {
             let shared = common(&lane.computed, &request.tokens[..request.tokens.len() - 1]);
+            if self.whole && shared < lane.computed.len() {
+                continue;
+            }
             // Of equals, one that can be continued in place saves the copy.
             if shared > best.1
                 || (shared == best.1 && self.continues(index, shared) && !self.continues(best.0, shared))
@@ -128,8 +178,9 @@ impl Lanes {
         self.share
             && self.lanes.iter().filter(|l| l.adapter == request.adapter).any(|lane| {
                 lane.run.as_ref().is_some_and(|run| {
-                    let planned =
-                        common(&run.tokens[..run.prompt], &request.tokens[..request.tokens.len() - 1]);
+                    let goal = &run.tokens[..if self.whole { run.prompt - 1 } else { run.prompt }];
+                    let planned = common(goal, &request.tokens[..request.tokens.len() - 1]);
+                    let planned = if self.whole && planned < goal.len() { 0 } else { planned };
                     planned > lane.computed.len() && planned >= shared + WORTH_WAITING
                 })
             })
@@ -138,6 +189,9 @@ impl Lanes {
     fn start(&mut self, waiting: Waiting, source: usize, shared: usize, cache: &mut Cache) {
         self.tickets += 1;
         let target = if self.continues(source, shared) { source } else { self.least_useful() };
+        if shared == 0 {
+            cache.forget(target);
+        }
         cache.copy_prefix(source, target, shared);
         if shared > 0 {
             self.lanes[source].served = self.tickets;
@@ -198,7 +252,10 @@ mod tests {
     use super::*;
     use crate::engine::{Sampling, Stream};
 
-    const SHAPE: LaneShape = LaneShape { layers: 1, kv_heads: 1, head_dim: 2, context: 64 };
+    fn cache(lanes: usize) -> Cache {
+        let config = crate::model::testing::model("llama_tied").config;
+        Cache::new(lanes, LaneShape::new(&config, 64), &config)
+    }
 
     fn waiting(id: u64, tokens: impl IntoIterator<Item = u32>, adapter: Option<usize>) -> Waiting {
         let stream = Stream { seed: 0, task_id: "t".into(), rollout: 0, turn: 0 };
@@ -217,7 +274,7 @@ mod tests {
 
     #[test]
     fn calls_start_in_order_and_only_as_slots_are_free() {
-        let (mut lanes, mut cache) = (Lanes::new(3, 2, true), Cache::new(3, SHAPE));
+        let (mut lanes, mut cache) = (Lanes::new(3, 2, true, false), cache(3));
         for id in 0..4 {
             lanes.queue.push_back(waiting(id, [id as u32 + 10, 1], None));
         }
@@ -235,7 +292,7 @@ mod tests {
 
     #[test]
     fn samples_of_one_prompt_wait_for_the_first_and_then_share_it() {
-        let (mut lanes, mut cache) = (Lanes::new(4, 4, true), Cache::new(4, SHAPE));
+        let (mut lanes, mut cache) = (Lanes::new(4, 4, true, false), cache(4));
         for id in 0..3 {
             lanes.queue.push_back(waiting(id, 0..30, None));
         }
@@ -249,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_conversation_is_continued_in_place() {
-        let (mut lanes, mut cache) = (Lanes::new(3, 1, true), Cache::new(3, SHAPE));
+        let (mut lanes, mut cache) = (Lanes::new(3, 1, true, false), cache(3));
         let mut places = Vec::new();
         for id in 0..3 {
             lanes.queue.push_back(waiting(id, [7, 7, 7, id as u32], None));
@@ -268,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_prefix_is_copied_into_the_lane_least_useful_and_its_source_is_kept() {
-        let (mut lanes, mut cache) = (Lanes::new(2, 1, true), Cache::new(2, SHAPE));
+        let (mut lanes, mut cache) = (Lanes::new(2, 1, true, false), cache(2));
         for (id, tokens) in [(0, [9, 9, 9, 9]), (1, [1, 2, 3, 4]), (2, [1, 2, 8, 8])] {
             lanes.queue.push_back(waiting(id, tokens, None));
             lanes.admit(&mut cache);
@@ -281,7 +338,7 @@ mod tests {
 
     #[test]
     fn without_sharing_nothing_is_taken_over() {
-        let (mut lanes, mut cache) = (Lanes::new(4, 4, false), Cache::new(4, SHAPE));
+        let (mut lanes, mut cache) = (Lanes::new(4, 4, false, false), cache(4));
         for id in 0..4 {
             lanes.queue.push_back(waiting(id, 0..30, None));
         }

@@ -127,8 +127,8 @@ impl Engine {
             adapters: Vec::new(),
             end_tokens,
             vocabulary,
-            cache: cache::Cache::new(options.lanes(), plan::lane_shape(config, &options)),
-            lanes: Lanes::new(options.lanes(), options.slots, options.share_prefixes),
+            cache: cache::Cache::new(options.lanes(), cache::LaneShape::new(config, options.context), config),
+            lanes: Lanes::new(options.lanes(), options.slots, options.share_prefixes, config.delta.is_some()),
             counters: Counters::default(),
             model,
         })
@@ -225,14 +225,13 @@ impl Engine {
         let mut places = Vec::with_capacity(ROW_BUDGET);
         for (lane, run) in order {
             let done = self.lanes.lanes[lane].computed.len();
-            let take = (run.tokens.len() - done).min(ROW_BUDGET - places.len());
+            let take = (self.lanes.stop(run, done) - done).min(ROW_BUDGET - places.len());
             places.extend((done..done + take).map(|position| Place { lane, position }));
         }
         places
     }
 
-    /// Runs the network on these rows; hidden states `[rows, hidden]`. Writes nothing but the cache,
-    /// so that a step that fails can be repeated.
+    /// Runs the network on these rows; hidden states `[rows, hidden]`. Writes nothing but the cache.
     fn forward(&mut self, places: &[Place]) -> Result<Tensor> {
         let run = |place: &Place| {
             self.lanes.lanes[place.lane].run.as_ref().expect("rows are gathered from running calls only")
@@ -361,7 +360,12 @@ impl Backend for Engine {
         if places.is_empty() {
             return Ok(Vec::new());
         }
-        let hidden = self.forward(&places)?;
+        let hidden = self.forward(&places).inspect_err(|_| {
+            // A memory may have moved on before the failure; keys and values are simply written again.
+            if self.model.config.delta.is_some() {
+                places.iter().for_each(|p| self.lanes.restart(p.lane, &mut self.cache));
+            }
+        })?;
         let drawn = self.draw(&places, &hidden)?;
         self.commit(&places, &drawn);
         let mut done = Vec::new();

@@ -23,15 +23,20 @@ pub struct MemoryPlan {
 impl MemoryPlan {
     /// The plan for a model's dimensions.
     pub fn new(config: &Config, options: &Options) -> MemoryPlan {
-        let matrices: usize =
-            Target::ALL.iter().map(|t| t.shape(config)).map(|(out, input)| out * input).sum();
+        let matrices: usize = (0..config.layers)
+            .flat_map(|layer| Target::of(config, layer))
+            .map(|target| target.shape(config))
+            .map(|(out, input)| out * input)
+            .sum();
         let vectors = config.layers * 2 * config.hidden + config.hidden;
-        let weights = 2 * config.vocab * config.hidden + config.layers * matrices + vectors;
+        let weights = 2 * config.vocab * config.hidden + matrices + vectors;
         // In a layer the residual, its norm, the products and their sum live at the same time;
         // logits and sampling weights come after the layers.
         let attention = 4 * config.hidden + (2 * config.heads + 4 * config.kv_heads) * config.head_dim;
         let mlp = 4 * config.hidden + 4 * config.intermediate;
-        let row = attention.max(mlp);
+        let delta =
+            config.delta.as_ref().map_or(0, |d| 4 * config.hidden + 4 * d.channels() + 4 * d.values());
+        let row = attention.max(mlp).max(delta);
         let threads = rayon::current_num_threads();
         let scores = threads * (config.heads / config.kv_heads.max(1)) * options.context;
         let logits = options.slots * config.vocab + threads * 3 * config.vocab;
@@ -39,7 +44,7 @@ impl MemoryPlan {
         let bytes = |elements: usize| (elements * size_of::<f32>()) as u64;
         MemoryPlan {
             weights_bytes: bytes(weights),
-            cache_bytes: (options.lanes() * lane_shape(config, options).bytes()) as u64,
+            cache_bytes: (options.lanes() * LaneShape::new(config, options.context).bytes()) as u64,
             activation_bytes: bytes(activations),
         }
     }
@@ -74,12 +79,6 @@ fn main_memory_bytes() -> Option<u64> {
     }
     #[cfg(not(unix))]
     None
-}
-
-/// One lane's dimensions.
-pub fn lane_shape(config: &Config, options: &Options) -> LaneShape {
-    let Config { layers, kv_heads, head_dim, .. } = *config;
-    LaneShape { layers, kv_heads, head_dim, context: options.context }
 }
 
 /// Who answers: the hash covers everything that may change a bit of an answer, beside the

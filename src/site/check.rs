@@ -59,7 +59,7 @@ fn problem(place: String, what: String) -> Problem {
 
 fn files(folder: &Path) -> Result<BTreeSet<String>> {
     let mut files = BTreeSet::new();
-    for entry in walkdir::WalkDir::new(folder).follow_links(false) {
+    for entry in walkdir::WalkDir::new(folder).min_depth(1).follow_links(false) {
         let entry = entry.map_err(|e| Error::invalid(format!("cannot be read: {e}")).at(folder.display()))?;
         if entry.file_type().is_dir() {
             continue;

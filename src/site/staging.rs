@@ -325,6 +325,7 @@ mod tests {
             build(&out, addresses).unwrap();
             assert_eq!(fs_err::read_link(&out).unwrap(), Path::new("elsewhere/site"));
             assert!(target.join(addresses[1]).is_file());
+            assert_eq!(crate::site::check(&out).unwrap(), Vec::new());
         }
         assert!(!target.join("a.html").exists());
         fs_err::os::unix::fs::symlink("../nowhere", target.join("link")).unwrap();

@@ -52,7 +52,8 @@ pub struct NewArgs {
 
 /// `rederive new`
 pub fn new(args: &NewArgs) -> Result<u8> {
-    let written = draft::new_experiment(&args.workspace.workspace, &args.name, draft::PLAN)?;
+    let workspace = &args.workspace.workspace;
+    let written = draft::new_experiment(workspace, &args.name, &draft::fresh_plan(workspace)?)?;
     for path in written {
         print(&format!("{}\n", path.display()))?;
     }

@@ -46,9 +46,9 @@ pub fn read(workspace: &Path) -> Result<Vec<Spent>> {
     Ok(spent)
 }
 
-/// Spends seeds for an experiment. The same experiment and purpose may come back (a resumed
-/// run); anyone else is refused, and then nothing is written.
-pub fn spend(workspace: &Path, experiment: &str, purpose: Purpose, seeds: &[u64]) -> Result<()> {
+/// Those of the seeds that an experiment may spend and has not spent yet. The same experiment and
+/// purpose may come back (a resumed run); anyone else is refused.
+pub fn check(workspace: &Path, experiment: &str, purpose: Purpose, seeds: &[u64]) -> Result<Vec<Spent>> {
     let ledger = read(workspace)?;
     let mut fresh = Vec::new();
     for seed in seeds {
@@ -72,6 +72,12 @@ pub fn spend(workspace: &Path, experiment: &str, purpose: Purpose, seeds: &[u64]
             }
         }
     }
+    Ok(fresh)
+}
+
+/// Spends seeds for an experiment, once; where [`check`] refuses one, nothing is written.
+pub fn spend(workspace: &Path, experiment: &str, purpose: Purpose, seeds: &[u64]) -> Result<()> {
+    let fresh = check(workspace, experiment, purpose, seeds)?;
     if fresh.is_empty() {
         return Ok(());
     }

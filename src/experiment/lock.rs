@@ -86,8 +86,8 @@ pub fn lock_path(experiment: &Path, stage: Stage) -> PathBuf {
     experiment.join("receipts").join(format!("plan-{}.json", stage.as_str()))
 }
 
-/// Locks a stage, or checks that the plan still says what was locked. Returns the hash.
-pub fn lock(experiment: &Path, plan: &Plan, stage: Stage) -> Result<String> {
+/// The hash of a stage's section; refuses a plan that no longer says what was locked. Locks nothing.
+pub fn check(experiment: &Path, plan: &Plan, stage: Stage) -> Result<String> {
     let section = section(plan, stage)?;
     let sha256 = hash::sha256_json(&section)?;
     if let Some(lock) = read(experiment, stage)? {
@@ -103,6 +103,17 @@ pub fn lock(experiment: &Path, plan: &Plan, stage: Stage) -> Result<String> {
         .at(experiment.join("experiment.toml").display())
         .hint("restore it, or start a new experiment; remarks go into a dated `[[amendments]]`"));
     }
+    Ok(sha256)
+}
+
+/// Locks a stage, or checks that the plan still says what was locked. Returns the hash. To be called
+/// when all else that the stage needs is there: what is locked cannot be mended.
+pub fn lock(experiment: &Path, plan: &Plan, stage: Stage) -> Result<String> {
+    let sha256 = check(experiment, plan, stage)?;
+    if lock_path(experiment, stage).exists() {
+        return Ok(sha256);
+    }
+    let section = section(plan, stage)?;
     let lock = Lock { stage, sha256: sha256.clone(), locked_at: crate::clock::now(), section };
     let text = serde_json::to_string_pretty(&lock).map_err(|e| Error::invalid(e.to_string()))?;
     hash::write_atomic(&lock_path(experiment, stage), text.as_bytes())?;

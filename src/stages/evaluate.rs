@@ -17,18 +17,27 @@ pub fn evaluate(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Re
     for arm in &plan.arms {
         require_receipts(experiment, arm)?;
     }
-    let plan_sha256 = lock::lock(&experiment.root, plan, Stage::Evaluate)?;
+    let plan_sha256 = lock::check(&experiment.root, plan, Stage::Evaluate)?;
     if let Some(receipt) = receipts::read::<DecisionReceipt>(&experiment.root, "decision")? {
         if receipt.plan_sha256 == plan_sha256 {
             return Ok(receipt);
         }
         return Err(foreign(&experiment.root, "decision"));
     }
-    for (purpose, seeds) in [
+    let spending = [
         (Purpose::Calibrate, &plan.seeds.calibrate),
         (Purpose::Null, &plan.seeds.null),
         (Purpose::Evaluate, &plan.seeds.evaluate),
-    ] {
+    ];
+    for (purpose, seeds) in spending {
+        ledger::check(&experiment.workspace, &experiment.slug, purpose, seeds)?;
+    }
+    if lock::read(&experiment.root, Stage::Evaluate)?.is_none() {
+        // What is locked cannot be mended, so the model must be there first.
+        lab.base(experiment, context)?;
+    }
+    lock::lock(&experiment.root, plan, Stage::Evaluate)?;
+    for (purpose, seeds) in spending {
         ledger::spend(&experiment.workspace, &experiment.slug, purpose, seeds)?;
     }
     arm_units(experiment, lab, context, plan.base(), &plan_sha256, Purpose::Calibrate)?;

@@ -22,17 +22,19 @@ pub fn harvest(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Res
             .at(format!("{}: [seeds] harvest", experiment.root.join("experiment.toml").display()))
             .hint("add `harvest = [11001]` under `[seeds]`"));
     }
-    let plan_sha256 = lock::lock(&experiment.root, plan, Stage::Harvest)?;
+    let plan_sha256 = lock::check(&experiment.root, plan, Stage::Harvest)?;
     if let Some(receipt) = receipts::read::<HarvestReceipt>(&experiment.root, "harvest")? {
         if receipt.plan_sha256 == plan_sha256 {
             return Ok(receipt);
         }
         return Err(foreign(&experiment.root, "harvest"));
     }
-    ledger::spend(&experiment.workspace, &experiment.slug, Purpose::Harvest, &plan.seeds.harvest)?;
-
+    let (workspace, slug) = (&experiment.workspace, &experiment.slug);
+    ledger::check(workspace, slug, Purpose::Harvest, &plan.seeds.harvest)?;
     let model = lab.base(experiment, context)?;
     let (mut engine, _) = lab::engine(experiment, &model, &plan.harness.harvest, None)?;
+    lock::lock(&experiment.root, plan, Stage::Harvest)?;
+    ledger::spend(workspace, slug, Purpose::Harvest, &plan.seeds.harvest)?;
     for seed in &plan.seeds.harvest {
         let unit = Unit {
             arm: ARM,

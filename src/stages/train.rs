@@ -60,7 +60,7 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
             .at(format!("{}: [seeds] train", experiment.root.join("experiment.toml").display()))
             .hint("add `train = [1]` under `[seeds]`")
     })?;
-    let plan_sha256 = lock::lock(&experiment.root, plan, Stage::Train)?;
+    let plan_sha256 = lock::check(&experiment.root, plan, Stage::Train)?;
     if let Some(receipt) = receipts::read::<TrainReceipt>(&experiment.root, "train")? {
         if receipt.plan_sha256 == plan_sha256 && receipt.model_sha256 == harvest.model_sha256 {
             return Ok(receipt);
@@ -75,6 +75,7 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
     drop(engine);
     let steps = rows.len().div_ceil(plan.training.batch_rows) * plan.training.epochs;
     let settings = settings(&plan.training, steps);
+    lock::lock(&experiment.root, plan, Stage::Train)?;
     let checkpoints = experiment.root.join("wal").join(format!("train-{train_seed}"));
     context.observer.begin("train", Some(steps as u64), "steps");
     let mut tokens = 0;

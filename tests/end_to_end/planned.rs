@@ -92,3 +92,30 @@ fn files_of_other_editors_are_read_alike() {
     let output = expect(2, &[&["claims", "check"], &at[..]].concat());
     assert!(said(&output).contains("report.md:4") && said(&output).contains("hint:"), "{}", said(&output));
 }
+
+#[test]
+fn a_second_experiment_gets_seeds_of_its_own_and_both_pass() {
+    let (_folder, workspace) = planned();
+    let at = ["--workspace", text(&workspace)];
+    expect(0, &[&["new", "another"], &at[..]].concat());
+    let plan = std::fs::read_to_string(workspace.join("data/another/experiment.toml")).unwrap();
+    assert!(plan.contains("[11011]") && plan.contains("[52014, 52015]"), "{plan}");
+    expect(0, &[&["audit"], &at[..]].concat());
+    expect(0, &[&["site", "build"], &at[..]].concat());
+}
+
+#[test]
+fn a_stage_that_cannot_start_locks_nothing_and_spends_no_seed() {
+    let (_folder, workspace) = planned();
+    let at = ["--workspace", text(&workspace)];
+    let plan = "data/my-try/experiment.toml";
+    edit(&workspace, plan, "smollm2-135m-instruct", "models/not-here");
+    let output = expect(2, &[&["harvest", "my-try"], &at[..]].concat());
+    assert!(said(&output).contains("models/not-here"), "{}", said(&output));
+    assert!(!workspace.join("data/my-try/receipts/plan-harvest.json").exists());
+    assert!(!workspace.join("data/seeds.jsonl").exists());
+    // The plan may still be mended: the next failure is about the new source, not about a lock.
+    edit(&workspace, plan, "models/not-here", "models/nor-here");
+    let output = expect(2, &[&["harvest", "my-try"], &at[..]].concat());
+    assert!(said(&output).contains("models/nor-here"), "{}", said(&output));
+}

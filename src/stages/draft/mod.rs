@@ -9,14 +9,16 @@ pub use ending::Ending;
 
 use super::{Experiment, list};
 use crate::error::{Error, Result};
+use crate::experiment::{Plan, ledger};
 use crate::hash::write_atomic;
 use crate::write_lock::WriteLock;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// File in the root of a demo's workspace: `quick` or `full`.
 pub const DEMO_MARKER: &str = ".rederive-demo";
 /// The plan that `new` starts from.
-pub const PLAN: &str = include_str!("../../../templates/new/experiment.toml");
+const PLAN: &str = include_str!("../../../templates/new/experiment.toml");
 
 /// Starts an experiment: writes the plan under `data/<slug>` and the first texts. Refuses a name
 /// that is taken or not made of `a-z`, `0-9` and `-`.
@@ -35,12 +37,30 @@ pub fn new_experiment(workspace: &Path, slug: &str, plan: &str) -> Result<Vec<Pa
             .hint("choose another name"));
     }
     let path = crate::experiment::plan::plan_path(workspace, slug);
-    crate::experiment::Plan::parse(plan, &path)?;
+    Plan::parse(plan, &path)?;
     write_atomic(&path, plan.as_bytes())?;
     let experiment = Experiment::open(workspace, slug)?;
     let mut written = vec![path];
     written.extend(texts(&experiment, &Ending::Planned)?);
     Ok(written)
+}
+
+/// The plan that `new` starts from, with seeds that no plan and no run of the workspace has taken.
+pub fn fresh_plan(workspace: &Path) -> Result<String> {
+    let mut taken: BTreeSet<u64> = ledger::read(workspace)?.iter().map(|spent| spent.seed).collect();
+    for slug in list(workspace)? {
+        // A plan that cannot be read is somebody's to mend, not a reason to start no other.
+        if let Ok(other) = Experiment::open(workspace, &slug) {
+            taken.extend(other.plan.event_seeds().into_iter().map(|(_, seed)| seed));
+        }
+    }
+    let drafted = Plan::parse(PLAN, Path::new("experiment.toml"))?;
+    let seeds: BTreeSet<u64> = drafted.event_seeds().into_iter().map(|(_, seed)| seed).collect();
+    let step = (0u64..).step_by(10).find(|step| seeds.iter().all(|seed| !taken.contains(&(seed + step))));
+    let step = step.expect("finitely many seeds are taken");
+    // From the largest down, so that no new number is taken for an old one.
+    let renumber = |text: String, seed: &u64| text.replace(&seed.to_string(), &(seed + step).to_string());
+    Ok(seeds.iter().rev().fold(PLAN.to_owned(), renumber))
 }
 
 /// Writes the texts that do not exist yet; returns what was written.

@@ -2,6 +2,7 @@
 //! `match`, `mismatch`, `unverifiable` or `cited`. Hashes first, then structural rules, then
 //! recomputation. Shares row types, the Parquet reader, parsed texts and the plan's sections, nothing else.
 
+mod agreement;
 mod bootstrap;
 mod decision;
 mod distributions;

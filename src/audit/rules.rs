@@ -2,8 +2,8 @@
 //! the wrong file, missing pairs, adapters without effect, held-out tasks in the harvest, and
 //! seeds spent twice.
 
-use super::Finding;
 use super::sheet::Sheet;
+use super::{Finding, agreement};
 use crate::episode::row::Cell;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -69,6 +69,8 @@ pub fn check(experiment: &Experiment) -> Vec<Finding> {
     findings.extend(duplicates(experiment.training, &["train_seed", "step"]));
     findings.extend(rewards(experiment.episodes));
     findings.extend(rewards(experiment.harvest));
+    findings.extend(agreement::calls(experiment.episodes, experiment.calls));
+    findings.extend(agreement::harvest(experiment.episodes, experiment.harvest));
     findings.extend(missing_pairs(experiment));
     findings.extend(idle_adapters(experiment));
     findings.extend(held_out_in_harvest(experiment));

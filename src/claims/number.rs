@@ -219,10 +219,10 @@ fn refusal(text: &str, why: &str) -> Error {
     let several =
         text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')).filter(|s| digits(s)).count() > 1
             || NOT_UNITS.iter().any(|w| text.ends_with(w));
-    let hint = if several {
-        "a range or ratio is several links, one a number: `[8](derive:…) of [11](derive:…)`"
-    } else if text.rsplit([' ', '\u{a0}', '\u{202f}']).next().is_some_and(scaled) {
+    let hint = if text.rsplit([' ', '\u{a0}', '\u{202f}']).next().is_some_and(scaled) {
         WHOLE
+    } else if several {
+        "a range or ratio is several links, one a number: `[8](derive:…) of [11](derive:…)`"
     } else if !digits(text) {
         "print one number, or leave the brackets empty for `rederive fill`"
     } else {
@@ -268,7 +268,8 @@ mod tests {
             assert!(e.contains("hint:"), "{e}");
             assert!(text == "1e-4" || text == "1,2" || e.contains("several links"), "{e}");
         }
-        for text in ["0.07 million", "12 dozen", "3k", "2.5x", "7 percent", "7 k/s", "3\u{a0}M"] {
+        for text in ["0.07 million", "2 thousand", "12 dozen", "3k", "2.5x", "7 percent", "7 k/s", "3\u{a0}M"]
+        {
             let e = Printed::parse(text).unwrap_err().to_string();
             assert!(e.contains("inside the brackets where it needs one"), "{e}");
             assert!(Style::parse(&text.replace(|c: char| c.is_ascii_digit(), "0")).is_err(), "{text}");

@@ -68,6 +68,12 @@ const GLUED: &[&str] = &[
     "pct",
 ];
 
+/// Words after which a number is no year: `2000 tasks`.
+const COUNTED: &[&str] = &[
+    "tasks", "episodes", "rows", "samples", "attempts", "tokens", "steps", "rollouts", "calls", "pairs",
+    "of", "out", "percent", "ms",
+];
+
 /// Every unbound number of a Markdown text, in order.
 pub fn find(text: &str) -> Vec<Unbound> {
     let prose = without_targets(&links::scan(text).prose);
@@ -116,8 +122,10 @@ fn numbers(line: &str, offset: usize, out: &mut Vec<Unbound>) {
             continue;
         }
         let name = labelled && whole(text).is_some();
+        let counted =
+            is_year(text) && tokens.get(i + 1).is_some_and(|next| COUNTED.contains(&&line[next.clone()]));
         let free = name || is_free(text) || (dated && is_day(text)) || is_marker(line, token.clone());
-        if !free {
+        if !free || counted {
             out.push(Unbound { range: offset + token.start..offset + token.end, text: text.to_string() });
         }
         labelled = name;
@@ -248,6 +256,7 @@ mod tests {
         check("seed 52004 gave 3", &["3"]);
         check("seeds 1 and 2, then 7 tasks", &["7"]);
         check("table 2.5", &["2.5"]);
+        check("solved 2000 tasks, 2010 of them in 2026", &["2000", "2010"]);
         check("## 12 tasks\n# 3.5 points\n## 98) of all", &["12", "3.5"]);
         check("1.\tfirst, 98k of them and 7pct", &["98k", "7pct"]);
         check("## 0.31 is the result\n5 of them, 3 may fail", &["0.31", "5", "3"]);

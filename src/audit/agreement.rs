@@ -1,0 +1,145 @@
+//! Tables that tell of the same attempts must tell the same: an episode and its generation calls,
+//! a harvested sample and its episode. What was changed in one of them shows in the other.
+
+use super::Finding;
+use super::rules::Gathered;
+use super::sheet::Sheet;
+use super::walk::same;
+use crate::episode::row::Cell;
+use std::collections::{BTreeSet, HashMap};
+
+/// An attempt: arm, seed, task, rollout.
+type Attempt<'a> = (&'a str, i64, &'a str, i64);
+
+fn attempt<'a>(sheet: &Sheet, row: &'a [Cell], arm: &'a str) -> Attempt<'a> {
+    let task = sheet.columns.get("task_id").and_then(|at| row.get(*at));
+    let task = if let Some(Cell::Text(task)) = task { task.as_str() } else { "" };
+    (arm, sheet.whole(row, "seed").unwrap_or(-1), task, sheet.whole(row, "rollout").unwrap_or(-1))
+}
+
+/// Turns and tokens of every episode against its calls, in units that have calls.
+pub fn calls<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
+    let mut sums: HashMap<Attempt, [i64; 3]> = HashMap::new();
+    let mut units: BTreeSet<(&str, i64)> = BTreeSet::new();
+    for (_, _, row) in calls.rows() {
+        let key = attempt(calls, row, calls.text(row, "arm"));
+        units.insert((key.0, key.1));
+        let sum = sums.entry(key).or_default();
+        let tokens = |column: &str| calls.whole(row, column).unwrap_or(0);
+        for (sum, more) in sum.iter_mut().zip([1, tokens("prompt_tokens"), tokens("completion_tokens")]) {
+            *sum += more;
+        }
+    }
+    let mut wrong = Gathered::new("calls_differ");
+    for (file, at, row) in episodes.rows() {
+        let key = attempt(episodes, row, episodes.text(row, "arm"));
+        if !units.contains(&(key.0, key.1)) {
+            continue;
+        }
+        let of_calls = sums.remove(&key).unwrap_or_default();
+        for (column, sum) in ["turns", "prompt_tokens", "completion_tokens"].into_iter().zip(of_calls) {
+            let own = episodes.whole(row, column).unwrap_or(0);
+            if own != sum {
+                wrong.add(file, at, || format!("`{column}` is {own}, the calls of this episode give {sum}"));
+            }
+        }
+    }
+    let mut findings: Vec<Finding> = wrong.into_findings().collect();
+    let mut orphans = Gathered::new("calls_differ");
+    for (file, at, row) in calls.rows() {
+        let key = attempt(calls, row, calls.text(row, "arm"));
+        if sums.contains_key(&key) {
+            orphans.add(file, at, || format!("there is no episode of `{}`, rollout {}", key.2, key.3));
+        }
+    }
+    findings.extend(orphans.into_findings());
+    findings
+}
+
+/// Every harvested sample against its episode, for seeds whose harvested episodes are kept.
+pub fn harvest<'a>(episodes: &'a Sheet, harvest: &'a Sheet) -> Vec<Finding> {
+    const ARM: &str = "harvest";
+    let mut played: HashMap<Attempt, &[Cell]> = HashMap::new();
+    let mut seeds: BTreeSet<i64> = BTreeSet::new();
+    for (_, _, row) in episodes.rows().filter(|(_, _, row)| episodes.text(row, "arm") == ARM) {
+        let key = attempt(episodes, row, ARM);
+        seeds.insert(key.1);
+        played.insert(key, row);
+    }
+    let mut wrong = Gathered::new("harvest_differs");
+    for (file, at, row) in harvest.rows() {
+        let key = attempt(harvest, row, ARM);
+        if !seeds.contains(&key.1) {
+            continue;
+        }
+        let Some(episode) = played.get(&key) else {
+            wrong.add(file, at, || format!("there is no episode of `{}`, rollout {}", key.2, key.3));
+            continue;
+        };
+        for column in ["family", "level", "reward", "solved", "completion_tokens", "tokens_sha256"] {
+            let (has, played) = (harvest.cell(row, column), episodes.cell(episode, column));
+            if has != played && !same(has, played) {
+                wrong.add(file, at, || format!("`{column}` is `{has}`, the episode says `{played}`"));
+            }
+        }
+    }
+    wrong.into_findings().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sheet::SheetFile;
+    use super::*;
+
+    fn sheet(path: &str, columns: &[&'static str], rows: &[&[Cell]]) -> Sheet {
+        let file = SheetFile { path: path.into(), rows: rows.iter().map(|row| row.to_vec()).collect() };
+        Sheet {
+            columns: columns.iter().enumerate().map(|(at, column)| (*column, at)).collect(),
+            files: vec![file],
+            unreadable: Vec::new(),
+        }
+    }
+
+    fn text(text: &str) -> Cell {
+        Cell::Text(text.into())
+    }
+
+    fn int(n: i64) -> Cell {
+        Cell::Int(n)
+    }
+
+    #[test]
+    fn an_episode_that_its_calls_do_not_give_is_named() {
+        let head = ["arm", "seed", "task_id", "rollout", "turns", "prompt_tokens", "completion_tokens"];
+        let row = |task: &str, turns: i64, tokens: i64| {
+            [text("base"), int(1), text(task), int(0), int(turns), int(9), int(tokens)]
+        };
+        let (a, b) = (row("a", 1, 5), row("b", 1, 7));
+        let made = sheet("calls", &head, &[&a, &b]);
+        assert_eq!(calls(&sheet("episodes", &head, &[&a, &b]), &made), []);
+        let found = calls(&sheet("episodes", &head, &[&row("a", 1, 6), &row("b", 2, 7)]), &made);
+        assert_eq!((found.len(), found[0].rule, found[0].row), (1, "calls_differ", Some(1)));
+        assert!(found[0].detail.contains("`completion_tokens` is 6, the calls of this episode give 5"));
+        // A dropped episode leaves its calls behind; one under a new id has none.
+        let found = calls(&sheet("episodes", &head, &[&a, &row("c", 1, 7)]), &made);
+        let places: Vec<_> = found.iter().map(|f| (f.file.as_str(), f.row)).collect();
+        assert_eq!(places, [("episodes", Some(2)), ("calls", Some(2))]);
+        // Units without calls are not judged.
+        assert_eq!(calls(&sheet("episodes", &head, &[&a]), &Sheet::default()), []);
+    }
+
+    #[test]
+    fn a_sample_that_its_episode_contradicts_is_named() {
+        let head = ["arm", "seed", "task_id", "rollout", "reward", "solved"];
+        let row = |task: &str, solved: bool| {
+            [text("harvest"), int(1), text(task), int(0), Cell::Real(1.0), Cell::Flag(solved)]
+        };
+        let played = sheet("episodes", &head, &[&row("a", true), &row("b", false)]);
+        assert_eq!(harvest(&played, &sheet("harvest", &head, &[&row("a", true), &row("b", false)])), []);
+        let found = harvest(&played, &sheet("harvest", &head, &[&row("a", true), &row("b", true)]));
+        assert_eq!((found[0].rule, found[0].row), ("harvest_differs", Some(2)));
+        let found = harvest(&played, &sheet("harvest", &head, &[&row("x", true)]));
+        assert!(found[0].detail.contains("no episode of `x`"));
+        assert_eq!(harvest(&Sheet::default(), &sheet("harvest", &head, &[&row("x", true)])), []);
+    }
+}

@@ -40,7 +40,7 @@ pub enum Error {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// Stopped by the user (Ctrl-C); everything finished is on disk. Exit code 130.
-    #[error("stopped; everything finished so far is on disk, the same command continues")]
+    #[error("stopped: the same command goes on from what is finished")]
     Interrupted,
 }
 

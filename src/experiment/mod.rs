@@ -9,3 +9,4 @@ mod validate;
 
 pub use lock::Stage;
 pub use plan::{Arm, Deploy, Gate, Harness, Plan, Purpose};
+pub use validate::MOST_SLOTS;

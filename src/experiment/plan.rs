@@ -458,6 +458,11 @@ minimum_delta = 0.03
             ("of = \"reward\"", "of = \"turns\"", "paired_delta"),
             ("\"three-way\"", "\"three-wy\"", "three-way"),
             ("per_family = 25", "per_family = 0", "per_family"),
+            ("per_family = 25", "per_family = 4000000000", "episodes a seed"),
+            ("slots = 16", "slots = 65", "`slots` is 65, which is not in 1..=64"),
+            ("slots = 16", "slots = 0", "`slots` is 0"),
+            ("rollouts = 4", "rollouts = 1000000000", "`rollouts` is 1000000000"),
+            ("answer_tokens = 48", "answer_tokens = 4000000000", "`answer_tokens`"),
         ] {
             let message = refused(from, to);
             assert!(message.contains(named), "{named} not in: {message}");

@@ -6,6 +6,19 @@ use crate::error::{Error, Result, nearest};
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// Most sequences side by side: the rows of one step of the local engine.
+pub const MOST_SLOTS: usize = 64;
+/// Most tokens of one answer.
+const MOST_ANSWER_TOKENS: u64 = 1 << 16;
+/// Most attempts at one task.
+const MOST_ROLLOUTS: u64 = 10_000;
+/// Most episodes of an arm under one seed: a unit of work, whose rows are held together.
+const MOST_EPISODES: u64 = 1_000_000;
+/// Largest rank of an adapter.
+const MOST_RANK: usize = 1024;
+/// Most passes over the training rows.
+const MOST_EPOCHS: usize = 10_000;
+
 /// Checks a parsed plan; `path` is for messages.
 pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
     let at = |key: &str| format!("{}: {key}", path.display());
@@ -114,12 +127,21 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
     for (key, h) in
         [("[harness] harvest", &plan.harness.harvest), ("[harness] evaluate", &plan.harness.evaluate)]
     {
-        if h.answer_tokens == 0 || h.slots == 0 || h.rollouts == 0 || h.examples > 16 {
-            return bad(
-                key,
-                "answer_tokens, slots and rollouts must be positive, examples at most 16".into(),
-                "see `rederive new --help` for a plan that works",
-            );
+        for (name, value, most) in [
+            ("answer_tokens", h.answer_tokens as u64, MOST_ANSWER_TOKENS),
+            ("slots", h.slots as u64, MOST_SLOTS as u64),
+            ("rollouts", u64::from(h.rollouts), MOST_ROLLOUTS),
+        ] {
+            if !(1..=most).contains(&value) {
+                return bad(
+                    &format!("{key} {name}"),
+                    format!("`{name}` is {value}, which is not in 1..={most}"),
+                    "leave the key out to take its default",
+                );
+            }
+        }
+        if h.examples > 16 {
+            return bad(key, format!("{} worked examples are more than 16", h.examples), "three are usual");
         }
         let decodable = (0.0..=2.0).contains(&h.temperature) && h.top_p > 0.0 && h.top_p <= 1.0;
         if !decodable {
@@ -130,7 +152,29 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
             );
         }
     }
+    let cells = (plan.tasks.train.len() + plan.tasks.held_out.len()) * plan.tasks.levels.len();
+    for (place, tasks, harness) in [
+        ("[tasks] per_family", plan.tasks.per_family, &plan.harness.evaluate),
+        ("[harvest] per_family", plan.harvest.per_family, &plan.harness.harvest),
+    ] {
+        let episodes =
+            (cells as u64).saturating_mul(u64::from(tasks)).saturating_mul(u64::from(harness.rollouts));
+        if episodes > MOST_EPISODES {
+            return bad(
+                place,
+                format!("{episodes} episodes a seed are more than {MOST_EPISODES}"),
+                "fewer tasks or rollouts a seed, and more seeds",
+            );
+        }
+    }
     let t = &plan.training;
+    if t.rank > MOST_RANK || t.epochs > MOST_EPOCHS {
+        return bad(
+            "[training]",
+            format!("rank {} or epochs {} is beyond {MOST_RANK} and {MOST_EPOCHS}", t.rank, t.epochs),
+            "leave a key out to take its default",
+        );
+    }
     if t.rank == 0
         || t.epochs == 0
         || t.batch_rows == 0

@@ -33,8 +33,8 @@ pub fn evaluate(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Re
         ledger::check(&experiment.workspace, &experiment.slug, purpose, seeds)?;
     }
     if lock::read(&experiment.root, Stage::Evaluate)?.is_none() {
-        // What is locked cannot be mended, so the model must be there first.
-        lab.base(experiment, context)?;
+        // What is locked cannot be mended, so the base arm must be able to run first.
+        drop(player(experiment, lab, context, plan.base())?);
     }
     lock::lock(&experiment.root, plan, Stage::Evaluate)?;
     for (purpose, seeds) in spending {

@@ -2,11 +2,11 @@
 //! stages of one process need it.
 
 use super::{Context, Experiment};
-use crate::engine::local::{Engine, Options};
+use crate::engine::local::{Engine, Options, ROW_BUDGET};
 use crate::environment::{Environment, Message};
 use crate::episode::{Control, Item, UnitReport, UnitSpec, run_unit};
 use crate::error::{Error, Result};
-use crate::experiment::{Arm, Harness, Purpose};
+use crate::experiment::{Arm, Harness, MOST_SLOTS, Purpose};
 use crate::model::{Lora, Model, Source, fetch, registry};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,6 +16,8 @@ use std::sync::Arc;
 const OBSERVATION_TOKENS: usize = 96;
 /// Tasks whose prompts are measured to size the context.
 const MEASURED_TASKS: u32 = 8;
+
+const _: () = assert!(MOST_SLOTS <= ROW_BUDGET, "a plan allows no more slots than the engine has");
 
 /// Holds the base model between stages.
 #[derive(Default)]

@@ -48,7 +48,8 @@ pub fn new_experiment(workspace: &Path, slug: &str, plan: &str) -> Result<Vec<Pa
 /// The plan that `new` starts from, with seeds that no plan and no run of the workspace has taken.
 pub fn fresh_plan(workspace: &Path) -> Result<String> {
     let mut taken: BTreeSet<u64> = ledger::read(workspace)?.iter().map(|spent| spent.seed).collect();
-    for slug in list(workspace)? {
+    let known = if workspace.is_dir() { list(workspace)? } else { Vec::new() };
+    for slug in known {
         // A plan that cannot be read is somebody's to mend, not a reason to start no other.
         if let Ok(other) = Experiment::open(workspace, &slug) {
             taken.extend(other.plan.event_seeds().into_iter().map(|(_, seed)| seed));

@@ -1,5 +1,6 @@
 //! Parity with the reference implementation: small networks of every architecture, with and
 //! without adapters, merged, layer by layer, and in both layouts of a multimodal checkpoint.
+#![cfg(test)]
 
 use super::testing::{distance, fixtures, greedy, ids, json, model, numbers, tensors};
 use super::{Causal, Lora, Model, RowAdapters, Source, merge};

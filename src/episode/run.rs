@@ -80,13 +80,12 @@ pub fn run_unit(
     let header = spec.header(environment, &shared.identity)?;
     let tasks = spec.tasks(environment)?;
     let (mut wal, contents) = Wal::open(&files.path(&files.write_ahead()), &header, spec.accept_engine)?;
-    if contents.records.is_empty() {
-        // Another process may have finished the unit between the first look and the lock.
-        if let Some(report) = finished_meanwhile(spec, &files)? {
-            wal.remove()?;
-            (control.progress)(report.progress);
-            return Ok(report);
-        }
+    if contents.records.is_empty() && files.path(&files.episodes()).exists() {
+        // Another process finished the unit between the first look and the lock.
+        let report = checked(spec, &files)?;
+        wal.remove()?;
+        (control.progress)(report.progress);
+        return Ok(report);
     }
     let progress = work(&shared, backend, &tasks, &mut wal, contents, control)?;
 
@@ -111,15 +110,12 @@ pub fn run_unit(
 /// something left to run. Needs no engine. Refused when the files belong to another plan or were changed.
 pub fn finished(spec: &UnitSpec, root: &Path) -> Result<Option<UnitReport>> {
     let files = UnitFiles::new(root, &spec.arm, spec.seed)?;
-    // While the write-ahead file exists it is what counts: a crash may have left files half done.
-    if files.path(&files.write_ahead()).exists() { Ok(None) } else { finished_meanwhile(spec, &files) }
+    if files.complete() { checked(spec, &files).map(Some) } else { Ok(None) }
 }
 
-fn finished_meanwhile(spec: &UnitSpec, files: &UnitFiles) -> Result<Option<UnitReport>> {
+/// Checks the files of a unit that has its episodes.
+fn checked(spec: &UnitSpec, files: &UnitFiles) -> Result<UnitReport> {
     let path = files.path(&files.episodes());
-    if !path.exists() {
-        return Ok(None);
-    }
     hashes::verify_file(files.root(), &files.episodes())?;
     hashes::verify_file(files.root(), &files.calls())?;
     if hashes::read(files.root())?.contains_key(&files.transcripts()) {
@@ -142,14 +138,14 @@ fn finished_meanwhile(spec: &UnitSpec, files: &UnitFiles) -> Result<Option<UnitR
             .hint("rows of different plans never mix: restore what changed, or start a new experiment"));
     }
     let failed: Vec<&EpisodeRow> = rows.iter().filter(|r| r.finish_reason == "infra_error").collect();
-    Ok(Some(UnitReport {
+    Ok(UnitReport {
         progress: Progress { done: total, total, reused: total, ..Progress::default() },
         complete: true,
         failures: failed
             .first()
             .map(|r| (failed.len(), format!("{}: {}", r.task_id, r.error.as_deref().unwrap_or("no reason")))),
         engines: rows.iter().map(|r| r.engine_sha256.clone()).collect(),
-    }))
+    })
 }
 
 /// Runs every episode that has no row yet; returns when all have one.

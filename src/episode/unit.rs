@@ -182,6 +182,11 @@ impl UnitFiles {
     pub fn write_ahead(&self) -> String {
         format!("wal/{}/{}.jsonl", self.arm, self.seed)
     }
+    /// Whether the unit is finished: its episodes are there and its write-ahead file is gone. While that
+    /// file exists it is what counts, since a crash may have left the others half done.
+    pub fn complete(&self) -> bool {
+        !self.path(&self.write_ahead()).exists() && self.path(&self.episodes()).exists()
+    }
     /// The full path of one of the above.
     pub fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative)

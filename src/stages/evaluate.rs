@@ -6,6 +6,7 @@ use super::lab::{self, Lab, Unit};
 use super::receipts::{HeadroomReceipt, MergeReceipt, TrainReceipt};
 use super::{Context, DecisionReceipt, Experiment, decide, merge};
 use crate::engine::local::Engine;
+use crate::episode::UnitFiles;
 use crate::error::{Error, Result};
 use crate::experiment::{Arm, Deploy, Gate, Purpose, Stage, ledger, lock, receipts};
 use crate::model::adapter;
@@ -78,7 +79,11 @@ fn arm_units(
     let plan = &experiment.plan;
     let seeds: Vec<u64> =
         plan.event_seeds().into_iter().filter(|(p, _)| *p == purpose).map(|(_, s)| s).collect();
-    if seeds.iter().all(|seed| lab::finished(&experiment.root, &arm.name, *seed)) {
+    let mut complete = true;
+    for seed in &seeds {
+        complete &= UnitFiles::new(&experiment.root, &arm.name, *seed)?.complete();
+    }
+    if complete {
         return Ok(());
     }
     let mut player = player(experiment, lab, context, arm)?;

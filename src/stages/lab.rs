@@ -196,11 +196,6 @@ pub fn run(
     }
 }
 
-/// Whether a unit's rows are on disk already (their hash is checked by whoever reads them).
-pub fn finished(root: &Path, arm: &str, seed: u64) -> bool {
-    root.join("episodes").join(arm).join(format!("{seed}.parquet")).exists()
-}
-
 /// SHA-256 of data files, by path relative to the experiment, as listed in `hashes.json`.
 pub fn file_hashes(root: &Path, paths: &[String]) -> Result<BTreeMap<String, String>> {
     let listed = crate::episode::hashes::read(root)?;

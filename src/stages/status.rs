@@ -1,19 +1,18 @@
 //! How far an experiment is, read from its files alone.
 
 use super::receipts::{DecisionReceipt, HarvestReceipt, HeadroomReceipt, MergeReceipt, TrainReceipt};
-use super::{Experiment, draft::Ending};
+use super::{Experiment, draft::Ending, harvest};
 use crate::episode::{UnitFiles, wal};
 use crate::error::Result;
 use crate::experiment::receipts;
 use serde::Serialize;
-use std::path::Path;
 
 /// One stage or unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// What.
     pub what: String,
-    /// `done`, `running`, `missing` or `refused`.
+    /// `done`, `running`, `missing`, `refused`, or `closed` after what was refused.
     pub state: &'static str,
     /// A remark, such as a count.
     pub note: String,
@@ -30,83 +29,88 @@ pub struct Status {
     pub entries: Vec<Entry>,
 }
 
-/// Reads the state of every stage and unit.
+/// Reads the state of every stage and unit. After a stage that ended the experiment the ones still
+/// missing are closed: they cannot run any more.
 pub fn status(experiment: &Experiment) -> Result<Status> {
     let root = &experiment.root;
     let plan = &experiment.plan;
-    let mut entries = Vec::new();
-    let mut add = |what: &str, state: &'static str, note: String| {
-        entries.push(Entry { what: what.into(), state, note })
-    };
+    let mut list = List { experiment, entries: Vec::new(), ended_by: None };
     match receipts::read::<HarvestReceipt>(root, "harvest")? {
-        Some(r) => add(
-            "harvest",
-            if r.passed { "done" } else { "refused" },
-            format!("{} of {} samples kept", r.kept, r.samples),
-        ),
-        None => match plan
-            .seeds
-            .harvest
-            .iter()
-            .map(|seed| unfinished(root, "harvest", *seed))
-            .collect::<Result<Vec<_>>>()?
-        {
-            counts if counts.iter().any(Option::is_some) => {
-                let done: usize = counts.iter().flatten().sum();
-                add(
-                    "harvest",
-                    "running",
-                    format!("{done} episodes finished; rederive harvest {} continues", experiment.slug),
-                );
-            }
-            _ => add("harvest", "missing", format!("rederive harvest {}", experiment.slug)),
-        },
+        Some(r) => list.over("harvest", r.passed, format!("{} of {} samples kept", r.kept, r.samples)),
+        None => list.open("harvest", begun(experiment, harvest::ARM, &plan.seeds.harvest)?, "harvest"),
     }
     match receipts::read::<TrainReceipt>(root, "train")? {
-        Some(r) => add("train", "done", format!("{} steps on {} rows", r.steps, r.rows)),
-        None => add("train", "missing", format!("rederive train {}", experiment.slug)),
+        Some(r) => list.over("train", true, format!("{} steps on {} rows", r.steps, r.rows)),
+        None => list.open("train", None, "train"),
     }
     match receipts::read::<MergeReceipt>(root, "merge")? {
-        Some(r) => add(
-            "merge",
-            if r.passed { "done" } else { "refused" },
-            format!("{}/{} deltas", r.matched, r.deltas),
-        ),
-        None => add("merge", "missing", format!("rederive merge {}", experiment.slug)),
+        Some(r) => list.over("merge", r.passed, format!("{}/{} deltas", r.matched, r.deltas)),
+        None => list.open("merge", None, "merge"),
     }
-    if let Some(r) = receipts::read::<HeadroomReceipt>(root, "headroom")? {
-        add(
-            "headroom",
-            if r.passed { "done" } else { "refused" },
-            format!("ceiling {}, gain {}", r.ceiling, r.minimum_delta),
-        );
+    if !plan.gates.is_empty() {
+        match receipts::read::<HeadroomReceipt>(root, "headroom")? {
+            Some(r) => {
+                list.over("headroom", r.passed, format!("ceiling {}, gain {}", r.ceiling, r.minimum_delta));
+            }
+            None => list.open("headroom", None, "run"),
+        }
     }
     for arm in &plan.arms {
         for seed in &plan.seeds.evaluate {
             let unit = format!("{} {seed}", arm.name);
-            if root.join("episodes").join(&arm.name).join(format!("{seed}.parquet")).exists() {
-                add(&unit, "done", String::new());
-                continue;
-            }
-            match unfinished(root, &arm.name, *seed)? {
-                Some(done) => add(&unit, "running", format!("{done} episodes finished")),
-                None => add(&unit, "missing", format!("rederive run {}", experiment.slug)),
+            match UnitFiles::new(root, &arm.name, *seed)?.complete() {
+                true => list.over(&unit, true, String::new()),
+                false => list.open(&unit, begun(experiment, &arm.name, &[*seed])?, "run"),
             }
         }
     }
     match receipts::read::<DecisionReceipt>(root, "decision")? {
-        Some(r) => add("decision", "done", r.decision.outcome.as_str().into()),
-        None => add("decision", "missing", format!("rederive run {}", experiment.slug)),
+        Some(r) => list.over("decision", true, r.decision.outcome.as_str().into()),
+        None => list.open("decision", None, "run"),
     }
+    let entries = list.entries;
     Ok(Status { experiment: experiment.slug.clone(), ending: Ending::of(experiment)?.words(), entries })
 }
 
-/// Episodes in a unit's write-ahead file; `None` when it was not begun or is finished.
-fn unfinished(root: &Path, arm: &str, seed: u64) -> Result<Option<usize>> {
-    let files = UnitFiles::new(root, arm, seed)?;
-    let path = files.path(&files.write_ahead());
-    if !path.exists() || files.path(&files.episodes()).exists() {
-        return Ok(None);
+struct List<'a> {
+    experiment: &'a Experiment,
+    entries: Vec<Entry>,
+    ended_by: Option<String>,
+}
+
+impl List<'_> {
+    fn add(&mut self, what: &str, state: &'static str, note: String) {
+        self.entries.push(Entry { what: what.into(), state, note });
     }
-    Ok(Some(wal::decode(&path, &fs_err::read(&path)?)?.records.len()))
+
+    /// A stage that has its receipt, or a unit that has its rows.
+    fn over(&mut self, what: &str, passed: bool, note: String) {
+        self.add(what, if passed { "done" } else { "refused" }, note);
+        if !passed {
+            self.ended_by.get_or_insert(what.to_string());
+        }
+    }
+
+    /// What has not ended: how many of its episodes are finished, and the command that does the rest.
+    fn open(&mut self, what: &str, finished: Option<usize>, command: &str) {
+        let command = format!("rederive {command} {}", self.experiment.slug);
+        match (&self.ended_by, finished) {
+            (Some(by), _) => self.add(what, "closed", format!("{by} ended the experiment")),
+            (None, Some(n)) => self.add(what, "running", format!("{n} episodes finished; {command} goes on")),
+            (None, None) => self.add(what, "missing", command),
+        }
+    }
+}
+
+/// Episodes in the write-ahead files of an arm's units; `None` where there is no such file.
+fn begun(experiment: &Experiment, arm: &str, seeds: &[u64]) -> Result<Option<usize>> {
+    let mut finished = None;
+    for seed in seeds {
+        let files = UnitFiles::new(&experiment.root, arm, *seed)?;
+        let path = files.path(&files.write_ahead());
+        if path.exists() {
+            *finished.get_or_insert(0) += wal::decode(&path, &fs_err::read(&path)?)?.records.len();
+        }
+    }
+    Ok(finished)
 }

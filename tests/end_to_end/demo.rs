@@ -150,6 +150,29 @@ fn before_evaluation() -> (tempfile::TempDir, std::path::PathBuf) {
     (folder, workspace)
 }
 
+/// A unit becomes three files, a list of hashes and the end of its write-ahead file. Whatever
+/// stops between two of them, the next run starts from the write-ahead file.
+#[test]
+fn a_unit_that_was_half_written_is_finished_by_the_next_run() {
+    let (_folder, workspace) = before_evaluation();
+    let arguments = ["run", SLUG, "--workspace", text(&workspace)];
+    for half in [
+        "calls/base/31001.parquet",
+        "transcripts/base/52005.jsonl.zst",
+        "calls/treatment/52004.parquet",
+        "transcripts/treatment/52005.jsonl.zst",
+    ] {
+        let obstacle = data(&workspace).join(half);
+        std::fs::create_dir_all(obstacle.join("in the way")).unwrap();
+        let said = String::from_utf8(expect(2, &arguments).stderr).unwrap();
+        assert!(said.contains(half), "{said}");
+        std::fs::remove_dir_all(&obstacle).unwrap();
+    }
+    expect(0, &arguments);
+    same_as_demo(&workspace);
+    expect(0, &["audit", "--workspace", text(&workspace)]);
+}
+
 #[test]
 fn run_killed_at_twenty_random_moments_ends_with_the_rows_of_an_undisturbed_run() {
     let (_undisturbed, workspace) = before_evaluation();
@@ -167,7 +190,7 @@ fn run_killed_at_twenty_random_moments_ends_with_the_rows_of_an_undisturbed_run(
         let mut child = rederive()
             .args(["run", SLUG, "--workspace", text(&workspace)])
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         std::thread::sleep(whole.mul_f64(0.02 + 0.6 * random.unit()));
@@ -177,6 +200,8 @@ fn run_killed_at_twenty_random_moments_ends_with_the_rows_of_an_undisturbed_run(
             killed += 1;
         } else {
             // It finished in spite of the kills before: its rows count, and another one begins.
+            let ended = child.wait_with_output().unwrap();
+            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
             same_as_demo(&workspace);
             (folder, workspace) = before_evaluation();
         }

@@ -65,7 +65,9 @@ fn run(experiment: &Experiment, context: &Context) -> Result<Ending> {
         return Ending::of(experiment);
     }
     train::train(experiment, &mut lab, context)?;
-    merge::merge(experiment, &mut lab, context)?;
+    if !merge::merge(experiment, &mut lab, context)?.passed {
+        return Ending::of(experiment);
+    }
     match evaluate::evaluate(experiment, &mut lab, context) {
         // A refused headroom gate is a verdict on the plan; its receipt says so, and so does the page.
         Err(Error::Refused(problem)) => match Ending::of(experiment)? {

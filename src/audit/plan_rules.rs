@@ -61,9 +61,10 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
     for stage in [Stage::Harvest, Stage::Train, Stage::Evaluate] {
         findings.extend(plan_lock(case, stage));
     }
-    findings.extend(missing_receipts(case));
+    findings.extend(receipts_of_later_work(case));
     findings.extend(decision::check(case));
     findings.extend(verdict(case));
+    findings.extend(lifecycle(case));
     findings.extend(weights::check(case));
     findings.extend(receipts::check(case));
     findings.extend(units::check(case));
@@ -154,8 +155,8 @@ fn plan_lock(case: &Case, stage: Stage) -> Vec<Finding> {
     findings
 }
 
-/// Receipts that must stand because rows of later work do.
-fn missing_receipts(case: &Case) -> Vec<Finding> {
+/// Receipts that must stand, and gates that must have passed, because rows of later work exist.
+fn receipts_of_later_work(case: &Case) -> Vec<Finding> {
     let sheet = case.episodes;
     let adapted = sheet.rows().any(|(_, _, row)| {
         !sheet.text(row, "adapter_sha256").is_empty() && case.is_trained(sheet.text(row, "arm"))
@@ -171,12 +172,19 @@ fn missing_receipts(case: &Case) -> Vec<Finding> {
         ("headroom", evaluated && !case.plan.gates.is_empty(), "the plan has a gate and was evaluated"),
         ("decision", evaluated && finished, "the report says finished and evaluation rows exist"),
     ];
-    rules
-        .into_iter()
-        .filter(|(name, needed, _)| *needed && !case.has_receipt(name))
-        .map(|(name, _, why)| {
-            Finding::new("receipt_missing", &case.receipt_path(name), None, format!("{why}, and it does not"))
-        })
+    let missing = rules.into_iter().filter(|(name, needed, _)| *needed && !case.has_receipt(name));
+    let missing = missing.map(|(name, _, why)| ("receipt_missing", name, format!("{why}, and it does not")));
+    let closed = [
+        ("harvest", trained, "training rows exist"),
+        ("merge", adapted, "episodes of the trained adapter exist"),
+        ("headroom", evaluated, "the plan was evaluated"),
+    ];
+    let bypassed = closed.into_iter().filter(|(gate, later, _)| *later && refused(case, gate));
+    let bypassed =
+        bypassed.map(|(gate, _, why)| ("gate_bypassed", gate, format!("did not pass, and yet {why}")));
+    missing
+        .chain(bypassed)
+        .map(|(rule, name, detail)| Finding::new(rule, &case.receipt_path(name), None, detail))
         .collect()
 }
 
@@ -204,21 +212,47 @@ fn verdict(case: &Case) -> Vec<Finding> {
             format!("is finished without a verdict, and the decision is `{outcome}`")
         }
         (Some("design-negative"), None) => {
-            let refused = case
-                .receipt("headroom")
-                .is_some_and(|receipt| receipt.get("passed").and_then(Value::as_bool) == Some(false));
-            if refused {
+            if refused(case, "headroom") {
                 return Vec::new();
             }
             "the verdict says `design-negative`, and no headroom receipt refused the plan".into()
         }
         (Some("inconclusive"), None) if front.starved => return starved(case, &file),
+        (Some("inconclusive"), None) if refused(case, "merge") => return Vec::new(),
         (Some(printed @ ("positive" | "negative" | "inconclusive")), None) => {
             format!("the verdict says `{printed}`, and there is no decision")
         }
         _ => return Vec::new(),
     };
     vec![Finding::new("verdict", &file, None, detail)]
+}
+
+/// Whether the receipt of a gate says that it did not pass.
+fn refused(case: &Case, gate: &str) -> bool {
+    case.receipt(gate).is_some_and(|receipt| receipt.get("passed").and_then(Value::as_bool) == Some(false))
+}
+
+/// A report may not say planned once a stage was begun, nor in progress once a receipt ended it all.
+fn lifecycle(case: &Case) -> Option<Finding> {
+    let begun = || {
+        let locks = ["plan-harvest", "plan-train", "plan-evaluate"];
+        let what = locks.into_iter().find(|name| case.has_receipt(name))?;
+        Some(format!("{} says that a stage was begun: say `in-progress`", case.receipt_path(what)))
+    };
+    let over = || {
+        if case.has_receipt("decision") {
+            return Some("the experiment is decided: say `finished`, and the verdict".to_string());
+        }
+        let gate = ["headroom", "merge", "harvest"].into_iter().find(|gate| refused(case, gate))?;
+        Some(format!("{} ended the experiment: say `stopped`, and the verdict", case.receipt_path(gate)))
+    };
+    let (said, instead) = match case.front?.lifecycle {
+        Lifecycle::Planned => ("planned", over().or_else(begun)?),
+        Lifecycle::InProgress => ("in-progress", over()?),
+        _ => return None,
+    };
+    let file = format!("site/experiments/{}/report.md", case.slug);
+    Some(Finding::new("lifecycle", &file, None, format!("`lifecycle` is `{said}`, and {instead}")))
 }
 
 /// A report may only say starved where the harvest receipt does.

@@ -43,27 +43,67 @@ impl std::fmt::Display for Change {
     }
 }
 
+/// A link that stays empty.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Empty {
+    /// The file, relative to the workspace.
+    pub file: String,
+    /// Line of the link, from 1.
+    pub line: usize,
+    /// Whether the rows of its derivation do not exist yet; otherwise the link leads nowhere.
+    pub waits: bool,
+    /// Why there is nothing to print.
+    pub why: String,
+}
+
+/// What `fill` did.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Filled {
+    /// Links that were, or would be, written.
+    pub changes: Vec<Change>,
+    /// Links that are still empty.
+    pub empty: Vec<Empty>,
+}
+
 /// Fills the links of every text of the workspace at `root`. Links that lead nowhere, or wait for rows, stay
-/// as they are: `claims check` reports them. Each file is replaced whole or not at all.
-pub fn fill(root: &Path, options: Options) -> Result<Vec<Change>> {
+/// as they are. Each file is replaced whole or not at all.
+pub fn fill(root: &Path, options: Options) -> Result<Filled> {
     let texts = Texts::load(root)?;
     let book = Book::build(root, &texts)?;
-    let mut changes = Vec::new();
+    let mut filled = Filled::default();
     for document in texts.documents() {
-        let edits = edits(document, &book, options);
+        let edits = edits(document, &book, options, &mut filled.empty);
         if !options.dry_run && !edits.is_empty() {
             write_atomic(&root.join(&document.path), apply(document, &edits).as_bytes())?;
         }
-        changes.extend(edits.into_iter().map(|(_, change)| change));
+        filled.changes.extend(edits.into_iter().map(|(_, change)| change));
     }
-    Ok(changes)
+    Ok(filled)
 }
 
-fn edits(document: &Document, book: &Book, options: Options) -> Vec<(Range<usize>, Change)> {
+fn edits(
+    document: &Document,
+    book: &Book,
+    options: Options,
+    still_empty: &mut Vec<Empty>,
+) -> Vec<(Range<usize>, Change)> {
     let mut out = Vec::new();
     for link in document.links() {
-        let Ok(reference) = &link.reference else { continue };
-        let Ok(resolved) = book.resolve(reference) else { continue };
+        let resolved = match &link.reference {
+            Ok(reference) => book.resolve(reference).map(|it| (reference, it)).map_err(|e| e.to_string()),
+            Err(why) => Err(why.clone()),
+        };
+        if link.printed.trim().is_empty() {
+            let (waits, why) = match &resolved {
+                Ok((reference, it)) if it.is_pending() => (true, format!("`{reference}` waits for rows")),
+                Ok(_) => (false, String::new()),
+                Err(why) => (false, why.clone()),
+            };
+            if !why.is_empty() {
+                still_empty.push(Empty { file: link.file.clone(), line: link.line, waits, why });
+            }
+        }
+        let Ok((reference, resolved)) = resolved else { continue };
         let Some(after) = wanted(&link.printed, &resolved, &reference.part, options) else { continue };
         let change = Change {
             file: link.file,
@@ -163,7 +203,9 @@ mod tests {
     fn empty_links_are_filled_and_a_second_time_changes_nothing() {
         let card = "[[cards]]\nlabel = \"a\"\nvalue = \"\\u2192 [](derive:demo.base) \\\"x\\\"\"";
         let dir = workspace(card, LINKS);
-        let changes = fill(dir.path(), Options::default()).unwrap();
+        let Filled { changes, empty } = fill(dir.path(), Options::default()).unwrap();
+        assert_eq!(empty.len(), 1);
+        assert!(!empty[0].waits && empty[0].why.contains("nowhere"), "{empty:?}");
         assert_eq!(
             texts(&changes),
             [("", "0.17"), ("", "0.17"), ("", "+0.50"), ("", "12"), ("", "0.031"), ("", "+0.75")]
@@ -175,7 +217,7 @@ mod tests {
             text.contains("[0.1](derive:demo.base) [](derive:demo.nowhere) [+0.75]")
                 && text.contains("`[](derive:demo.base)`")
         );
-        assert_eq!(fill(dir.path(), Options::default()).unwrap(), []);
+        assert_eq!(fill(dir.path(), Options::default()).unwrap().changes, []);
         assert_eq!(fs_err::read_to_string(dir.path().join(REPORT)).unwrap(), text);
     }
 
@@ -185,11 +227,11 @@ mod tests {
             "",
             "[0.1](derive:demo.base) [0.16667](derive:demo.base) [16%](derive:demo.base) [about 3](derive:demo.base) [—](derive:demo.delta)",
         );
-        assert_eq!(fill(dir.path(), Options::default()).unwrap(), []);
+        assert_eq!(fill(dir.path(), Options::default()).unwrap().changes, []);
         let update = Options { update: true, dry_run: false };
-        let changes = fill(dir.path(), update).unwrap();
+        let changes = fill(dir.path(), update).unwrap().changes;
         assert_eq!(texts(&changes), [("0.1", "0.2"), ("16%", "17%"), ("—", "+0.50")]);
-        assert_eq!(fill(dir.path(), update).unwrap(), []);
+        assert_eq!(fill(dir.path(), update).unwrap().changes, []);
         assert!(
             changes[0].to_string().contains("report.md:") && changes[0].to_string().contains("[0.1] → [0.2]")
         );
@@ -199,9 +241,12 @@ mod tests {
     fn a_sign_that_changes_keeps_the_declared_plus() {
         let dir = workspace("", "[-0.2](derive:demo.delta)");
         let update = Options { update: true, dry_run: false };
-        assert_eq!(texts(&fill(dir.path(), update).unwrap()), [("-0.2", "+0.5")]);
+        assert_eq!(texts(&fill(dir.path(), update).unwrap().changes), [("-0.2", "+0.5")]);
         let dir = workspace("", "[-0.2](derive:demo.base) [ 0.4 tasks ](derive:demo.delta)");
-        assert_eq!(texts(&fill(dir.path(), update).unwrap()), [("-0.2", "0.2"), ("0.4 tasks", "0.5 tasks")]);
+        assert_eq!(
+            texts(&fill(dir.path(), update).unwrap().changes),
+            [("-0.2", "0.2"), ("0.4 tasks", "0.5 tasks")]
+        );
         let text = fs_err::read_to_string(dir.path().join(REPORT)).unwrap();
         assert!(text.contains("[0.2](derive:demo.base) [ 0.5 tasks ](derive:demo.delta)"), "{text}");
     }
@@ -263,7 +308,7 @@ mod tests {
                     proptest::prop_assert_eq!(shape(old.style), shape(new.style));
                 }
             }
-            proptest::prop_assert_eq!(fill(dir.path(), update).unwrap(), vec![]);
+            proptest::prop_assert_eq!(fill(dir.path(), update).unwrap().changes, vec![]);
             proptest::prop_assert_eq!(fs_err::read_to_string(&path).unwrap(), after);
         }
     }
@@ -273,10 +318,11 @@ mod tests {
         let dir = workspace("", "[](derive:demo.base)");
         let before = fs_err::read(dir.path().join(REPORT)).unwrap();
         let dry = Options { dry_run: true, ..Options::default() };
-        assert_eq!(texts(&fill(dir.path(), dry).unwrap()), [("", "0.17")]);
+        assert_eq!(texts(&fill(dir.path(), dry).unwrap().changes), [("", "0.17")]);
         assert_eq!(fs_err::read(dir.path().join(REPORT)).unwrap(), before);
         fs_err::remove_dir_all(dir.path().join("data/demo/episodes")).unwrap();
-        assert_eq!(fill(dir.path(), Options::default()).unwrap(), []);
+        let filled = fill(dir.path(), Options::default()).unwrap();
+        assert!(filled.changes.is_empty() && filled.empty.len() == 1 && filled.empty[0].waits, "{filled:?}");
     }
 
     #[test]

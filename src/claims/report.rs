@@ -146,6 +146,9 @@ pub struct Dated {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportFront {
+    /// The seal of a drafted report that nobody has edited; free text to everybody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<String>,
     /// Title of the page.
     pub title: String,
     /// One line below the title.

@@ -127,16 +127,24 @@ pub fn fill(args: &FillArgs) -> Result<u8> {
         false => Some(WriteLock::take(&args.workspace.workspace)?),
     };
     let options = crate::claims::fill::Options { update: args.update, dry_run: args.dry_run };
-    let changes = crate::claims::fill::fill(&args.workspace.workspace, options)?;
+    let filled = crate::claims::fill::fill(&args.workspace.workspace, options)?;
     if args.json {
-        print_json(&changes)?;
+        print_json(&filled)?;
         return Ok(0);
     }
-    for change in &changes {
+    for change in &filled.changes {
         print(&format!("{change}\n"))?;
     }
     let verb = if args.dry_run { "would be written" } else { "written" };
-    print(&format!("{} {verb}\n", counted(changes.len(), "number")))?;
+    print(&format!("{} {verb}\n", counted(filled.changes.len(), "number")))?;
+    for empty in filled.empty.iter().filter(|empty| !empty.waits) {
+        print(&format!("{}:{}: stays empty: {}\n", empty.file, empty.line, empty.why))?;
+    }
+    let waiting = filled.empty.iter().filter(|empty| empty.waits).count();
+    if waiting > 0 {
+        let verb = if waiting == 1 { "stays empty and waits" } else { "stay empty and wait" };
+        print(&format!("{} {verb} for rows that do not exist yet\n", counted(waiting, "link")))?;
+    }
     Ok(0)
 }
 

@@ -3,6 +3,7 @@
 use super::{STOP, Workspace, print, print_json};
 use crate::cli::progress::Terminal;
 use crate::error::Result;
+use crate::stages::draft::{self, Ending};
 use crate::stages::{Context, Experiment, evaluate, harvest, lab::Lab, merge, train};
 use crate::write_lock::WriteLock;
 #[cfg(feature = "site")]
@@ -60,67 +61,105 @@ pub fn demo(args: &DemoArgs, terminal: &Terminal) -> Result<u8> {
     Ok(0)
 }
 
+/// Runs a stage, then lets the drafted texts follow. `refused` is what a receipt that ends the
+/// experiment says; the exit code is then 1, so that no later stage of a chain begins.
 fn stage<R: serde::Serialize>(
     args: &StageArgs,
     terminal: &Terminal,
     run: impl FnOnce(&Experiment, &mut Lab, &Context) -> Result<R>,
+    refused: impl FnOnce(&R) -> bool,
     say: impl FnOnce(&R) -> String,
 ) -> Result<u8> {
     let experiment = Experiment::open(&args.workspace.workspace, &args.experiment)?;
     let _lock = WriteLock::take(&experiment.workspace)?;
     let context = Context { observer: terminal, stop: &STOP, accept_engine: args.accept_engine };
-    let receipt = run(&experiment, &mut Lab::default(), &context)?;
+    let ended = run(&experiment, &mut Lab::default(), &context);
+    let ending = Ending::of(&experiment);
+    for path in ending.and_then(|ending| draft::texts(&experiment, &ending)).unwrap_or_default() {
+        terminal.say(&format!("drafted {}; `rederive fill` writes its numbers", path.display()));
+    }
+    let receipt = ended?;
     if args.json {
         print_json(&receipt)?;
     } else {
         print(&(say(&receipt) + "\n"))?;
     }
-    Ok(0)
+    Ok(u8::from(refused(&receipt)))
 }
 
 /// `rederive harvest`
 pub fn harvest(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
-    stage(args, terminal, harvest::harvest, |r| match &r.starved {
-        Some(why) => format!("starved: {why}"),
-        None => format!("kept {} of {} samples from {} families", r.kept, r.samples, r.contributing_families),
-    })
+    stage(
+        args,
+        terminal,
+        harvest::harvest,
+        |r| !r.passed,
+        |r| match &r.starved {
+            Some(why) => format!("starved: {why}"),
+            None => {
+                format!("kept {} of {} samples from {} families", r.kept, r.samples, r.contributing_families)
+            }
+        },
+    )
 }
 
 /// `rederive train`
 pub fn train(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
-    stage(args, terminal, train::train, |r| {
-        format!("{} steps on {} rows, loss {:.3} to {:.3}", r.steps, r.rows, r.first_loss, r.last_loss)
-    })
+    stage(
+        args,
+        terminal,
+        train::train,
+        |_| false,
+        |r| format!("{} steps on {} rows, loss {:.3} to {:.3}", r.steps, r.rows, r.first_loss, r.last_loss),
+    )
 }
 
 /// `rederive merge`
 pub fn merge(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
-    stage(args, terminal, merge::merge, |r| {
-        format!(
-            "{}/{} deltas merged, {} of {} canaries changed",
-            r.matched, r.deltas, r.canaries_changed, r.canaries
-        )
-    })
+    stage(
+        args,
+        terminal,
+        merge::merge,
+        |r| !r.passed,
+        |r| {
+            let end = match r.passed {
+                true => "",
+                false => {
+                    ": the adapter changes nothing, and the experiment ends; train longer or with a higher learning rate in a new one"
+                }
+            };
+            format!(
+                "{}/{} deltas merged, {} of {} canaries changed{end}",
+                r.matched, r.deltas, r.canaries_changed, r.canaries
+            )
+        },
+    )
 }
 
 /// `rederive run`
 pub fn run(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
-    stage(args, terminal, evaluate::evaluate, |r| {
-        let d = &r.decision;
-        match (d.delta, d.low, d.high) {
-            (Some(delta), Some(low), Some(high)) => {
-                format!(
-                    "{}: change {delta:+.3} [{low:+.3}, {high:+.3}] over {} tasks",
+    stage(
+        args,
+        terminal,
+        evaluate::evaluate,
+        |_| false,
+        |r| {
+            let d = &r.decision;
+            match (d.delta, d.low, d.high) {
+                (Some(delta), Some(low), Some(high)) => {
+                    format!(
+                        "{}: change {delta:+.3} [{low:+.3}, {high:+.3}] over {} tasks",
+                        d.outcome.as_str(),
+                        d.tasks
+                    )
+                }
+                (Some(delta), _, _) => format!(
+                    "{}: change {delta:+.3}, interval undefined, over {} tasks",
                     d.outcome.as_str(),
                     d.tasks
-                )
+                ),
+                _ => format!("{}: the change is undefined", d.outcome.as_str()),
             }
-            (Some(delta), _, _) => format!(
-                "{}: change {delta:+.3}, interval undefined, over {} tasks",
-                d.outcome.as_str(),
-                d.tasks
-            ),
-            _ => format!("{}: the change is undefined", d.outcome.as_str()),
-        }
-    })
+        },
+    )
 }

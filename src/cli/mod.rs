@@ -114,18 +114,18 @@ pub fn main() -> u8 {
         if STOP.swap(true, Ordering::SeqCst) {
             std::process::exit(130);
         }
-        eprintln!("\nstopping after the current step (again to stop at once)");
+        progress::line("\nstopping after the current step (again to stop at once)");
     }) {
-        eprintln!("warning: Ctrl-C will not stop cleanly: {e}");
+        progress::line(&format!("warning: Ctrl-C will not stop cleanly: {e}"));
     }
     match run(cli) {
         Ok(code) => code,
         Err(e @ Error::Interrupted) => {
-            eprintln!("{e}");
+            progress::line(&e.to_string());
             e.exit_code()
         }
         Err(e) => {
-            eprintln!("error: {e}");
+            progress::line(&format!("error: {e}"));
             e.exit_code()
         }
     }

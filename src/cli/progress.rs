@@ -4,7 +4,7 @@
 use crate::stages::Observer;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use std::cell::RefCell;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Seconds between two lines where there is no terminal to draw a bar on.
@@ -34,6 +34,18 @@ impl Terminal {
     pub fn new(quiet: bool) -> Self {
         Terminal { quiet, current: RefCell::new(None) }
     }
+
+    /// A remark between two pieces of work.
+    pub fn say(&self, text: &str) {
+        if !self.quiet {
+            line(text);
+        }
+    }
+}
+
+/// One line on standard error. Nobody has to read it: a closed stream ends no run.
+pub(super) fn line(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 impl Observer for Terminal {
@@ -54,8 +66,8 @@ impl Observer for Terminal {
         });
         if bar.is_none() {
             match total {
-                Some(total) => eprintln!("{what}: {total} {unit}"),
-                None => eprintln!("{what} …"),
+                Some(total) => line(&format!("{what}: {total} {unit}")),
+                None => line(&format!("{what} …")),
             }
         }
         let now = Instant::now();
@@ -97,7 +109,7 @@ impl Observer for Terminal {
         }
         current.printed = Instant::now();
         let total = current.total.map(|t| format!("/{t}")).unwrap_or_default();
-        eprintln!("{}: {done}{total} {}, {message}", current.what, current.unit);
+        line(&format!("{}: {done}{total} {}, {message}", current.what, current.unit));
     }
 
     fn end(&self, summary: &str) {
@@ -105,7 +117,7 @@ impl Observer for Terminal {
         if let Some(bar) = &current.bar {
             bar.finish_and_clear();
         }
-        eprintln!("{:<26} {summary} ({:.1} s)", current.what, current.started.elapsed().as_secs_f64());
+        line(&format!("{:<26} {summary} ({:.1} s)", current.what, current.started.elapsed().as_secs_f64()));
     }
 }
 

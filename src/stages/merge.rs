@@ -31,7 +31,8 @@ pub fn folder(experiment: &Experiment) -> Result<PathBuf> {
     Ok(experiment.root.join("merged").join(seed.to_string()))
 }
 
-/// Merges and checks, or returns the receipt when that is done.
+/// Merges and checks, or returns the receipt when that is done. A receipt that did not pass, of an adapter
+/// that changes no canary, ends the experiment.
 pub fn merge(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Result<MergeReceipt> {
     let trained: TrainReceipt =
         receipts::require(&experiment.root, "train", &format!("rederive train {}", experiment.slug))?;
@@ -85,24 +86,18 @@ pub fn merge(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
         .hint("the checkpoint on disk is not what was trained: remove it and merge again"));
     }
     receipts::write(&experiment.root, "merge", &receipt)?;
-    if !receipt.passed {
-        return Err(unchanged(&receipts::path(&experiment.root, "merge").display().to_string()));
-    }
     Ok(receipt)
-}
-
-/// The refusal of an adapter that changes no canary.
-fn unchanged(place: &str) -> Error {
-    Error::refused("the adapter changes nothing: every canary prompt is answered with the same tokens")
-        .at(place)
-        .hint("train longer or with a higher learning rate, in a new experiment")
 }
 
 /// Refuses a live adapter that changes no canary when it is switched on.
 pub(super) fn probe_live(experiment: &Experiment, model: &Arc<Model>, lora: &Lora, arm: &str) -> Result<()> {
     let prompts = canary_prompts(experiment, model)?;
     if answers(model, experiment, &prompts, None)? == answers(model, experiment, &prompts, Some(lora))? {
-        return Err(unchanged(&format!("arm `{arm}`")));
+        return Err(Error::refused(
+            "the adapter changes nothing: every canary prompt is answered with the same tokens",
+        )
+        .at(format!("arm `{arm}`"))
+        .hint("train longer or with a higher learning rate, in a new experiment"));
     }
     Ok(())
 }

@@ -183,7 +183,44 @@ fn a_verdict_needs_the_receipt_that_gives_it() {
     receipt["base"] = json!({"brinework": 1.0, "caravan": 0.0});
     receipt["passed"] = json!(false);
     refused.signed("headroom", &receipt);
-    assert!(run(&refused).findings.is_empty());
+    let report = run(&refused);
+    assert!(report.findings.iter().all(|finding| finding.rule == "gate_bypassed"), "{:?}", report.findings);
+    caught(&report, "gate_bypassed", "receipts/headroom.json", None);
+}
+
+#[test]
+fn a_report_does_not_lag_behind_its_receipts() {
+    let said = |lifecycle: &str, verdict: &str| {
+        let workspace = Workspace::honest();
+        workspace.replace(REPORT, "lifecycle = \"finished\"", &format!("lifecycle = \"{lifecycle}\""));
+        workspace.replace(REPORT, "verdict = \"positive\"\n", verdict);
+        workspace
+    };
+    for lifecycle in ["planned", "in-progress"] {
+        caught(&run(&said(lifecycle, "")), "lifecycle", REPORT, None);
+    }
+    let begun = said("planned", "");
+    begun.delete("receipts/decision.json");
+    let report = run(&begun);
+    caught(&report, "lifecycle", REPORT, None);
+    found(&report, "lifecycle", "say `in-progress`");
+    let underway = said("in-progress", "");
+    underway.delete("receipts/decision.json");
+    assert!(run(&underway).findings.iter().all(|finding| finding.rule != "lifecycle"));
+
+    // An adapter that changes nothing ends it as inconclusive, and the merge receipt must say so.
+    let unchanged = said("stopped", "verdict = \"inconclusive\"\n");
+    unchanged.delete("receipts/decision.json");
+    caught(&run(&unchanged), "verdict", REPORT, None);
+    let mut receipt = unchanged.merge();
+    receipt["passed"] = json!(false);
+    receipt["canaries_changed"] = json!(0);
+    unchanged.signed("merge", &receipt);
+    assert!(run(&unchanged).findings.iter().all(|finding| finding.rule != "verdict"));
+    unchanged.replace(REPORT, "lifecycle = \"stopped\"", "lifecycle = \"in-progress\"");
+    let report = run(&unchanged);
+    found(&report, "lifecycle", "receipts/merge.json ended the experiment");
+    found(&report, "gate_bypassed", "episodes of the trained adapter exist");
 }
 
 #[test]

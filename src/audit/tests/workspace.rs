@@ -70,7 +70,7 @@ impl Workspace {
             "families": {"caravan": {"samples": 4, "solved": 4, "kept": 3}}, "samples": 4, "kept": 3,
             "contributing_families": 1, "rejects": {"too_long": 1}, "files": self.bound(&["harvest/11001.parquet"]),
         }));
-        let [adapter, merged] = WEIGHTS.map(crate::hash::sha256_hex);
+        let [adapter, _] = WEIGHTS.map(crate::hash::sha256_hex);
         self.signed(
             "train",
             &json!({
@@ -79,10 +79,7 @@ impl Workspace {
                 "files": self.bound(&["training/1.parquet"]),
             }),
         );
-        self.signed(
-            "merge",
-            &json!({"adapter_sha256": adapter, "merged_sha256": merged, "folder": "merged/1"}),
-        );
+        self.signed("merge", &self.merge());
         self.signed("headroom", &self.headroom());
         self.signed("decision", &self.decision());
     }
@@ -92,6 +89,15 @@ impl Workspace {
         let mut rows: Vec<EpisodeRow> = (0..12).map(|i| episode("base", 31001, i, solved(i))).collect();
         rows.iter_mut().for_each(|row| row.event = Some("calibrate".into()));
         self.put("episodes/base/31001.parquet", &mut rows);
+    }
+
+    /// The merge receipt of the weights on disk.
+    pub fn merge(&self) -> Value {
+        let [adapter, merged] = WEIGHTS.map(crate::hash::sha256_hex);
+        json!({
+            "passed": true, "canaries": 8, "canaries_changed": 3,
+            "adapter_sha256": adapter, "merged_sha256": merged, "folder": "merged/1",
+        })
     }
 
     /// The headroom receipt of the honest rows: two of six tasks, and one of six.

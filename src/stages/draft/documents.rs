@@ -1,7 +1,7 @@
 //! Drafted documents put together: front matter, cards, figures and derivations around the wording.
 
 use super::wording::{self, Link};
-use super::{DEMO_MARKER, Ending};
+use super::{Change, DEMO_MARKER, Ending};
 use crate::claims::number::{self, Style};
 use crate::stages::Experiment;
 use crate::stats::decision::Outcome;
@@ -32,8 +32,8 @@ fn link(experiment: &Experiment, what: &str) -> String {
     format!("[{printed}](derive:{}.{what})", experiment.slug)
 }
 
-/// The report.
-pub(super) fn report(experiment: &Experiment, ending: &Ending) -> String {
+/// The report of an experiment that was planned on `started`; what is over ended on `today`.
+pub(super) fn report(experiment: &Experiment, ending: &Ending, started: &str, today: &str) -> String {
     let plan = &experiment.plan;
     let n = |what: &str| link(experiment, what);
     let mut out = String::from("+++\n");
@@ -47,9 +47,8 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending) -> String {
     if matches!(ending, Ending::Starved(_)) {
         out.push_str("starved = true\n");
     }
-    let today = crate::clock::today();
-    out.push_str(&format!("started = {today}\n"));
-    if *ending != Ending::Planned {
+    out.push_str(&format!("started = {started}\n"));
+    if !ending.is_open() {
         out.push_str(&format!("ended = {today}\n"));
     }
     out.push_str("tags = [\"self-training\", \"LoRA\"]\n");
@@ -78,13 +77,12 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending) -> String {
             toml_string(&note)
         ));
     }
-    if matches!(ending, Ending::Decided { .. } | Ending::Planned) {
-        out.push_str(&figures(&n));
-        out.push('\n');
-        out.push_str(EPISODES);
-        out.push_str(TRAINING);
-    }
-    out.push_str(if matches!(ending, Ending::Decided { .. } | Ending::Planned) { "" } else { "\n" });
+    out.push_str(&match ending {
+        Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom => "\n".to_string(),
+        Ending::Planned | Ending::Underway | Ending::Decided { .. } => {
+            format!("{}\n{EPISODES}{TRAINING}", figures(ending, &n))
+        }
+    });
     out.push_str(HARVEST);
     if *ending == Ending::NoHeadroom {
         out.push_str(HEADROOM);
@@ -94,7 +92,7 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending) -> String {
     out
 }
 
-fn figures(n: Link) -> String {
+fn figures(ending: &Ending, n: Link) -> String {
     let figure = |id: &str, kind: &str, rest: &str, texts: [(&str, String); 4]| {
         let mut out = format!("\n[[figures]]\nid = \"{id}\"\nkind = \"{kind}\"\n{rest}");
         for (name, text) in texts {
@@ -106,7 +104,7 @@ fn figures(n: Link) -> String {
         "paired-deltas",
         "forest",
         "rows = [\"by_family\", \"by_seed\"]\npooled = \"delta\"\nbar = \"bar\"\n",
-        wording::forest(n),
+        wording::forest(ending, n),
     );
     let slope = figure(
         "per-task",
@@ -118,12 +116,12 @@ fn figures(n: Link) -> String {
 }
 
 /// The claim that an outcome supports.
-pub(super) fn claim(experiment: &Experiment, id: &str, outcome: Outcome, few: bool) -> String {
+pub(super) fn claim(experiment: &Experiment, id: &str, outcome: Outcome, change: Change) -> String {
     let slug = &experiment.slug;
-    let (title, status) = wording::claim(outcome, few);
+    let (title, status) = wording::claim(outcome, change);
     format!(
         "+++\nid = \"{id}\"\ntitle = \"{title}\"\nstatus = \"{status}\"\npopulation = \"tasks\"\nexperiments = [\"{slug}\"]\n[[history]]\ndate = {}\nstatus = \"{status}\"\nevidence = [\"derive:{slug}.delta\"]\n+++\n{}",
         crate::clock::today(),
-        wording::argument(&|what| link(experiment, what))
+        wording::argument(change, &|what| link(experiment, what))
     )
 }

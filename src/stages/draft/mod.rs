@@ -1,11 +1,12 @@
 //! First drafts of an experiment's texts: report, log and claim, with every number an empty
-//! link that `fill` writes. A file that exists is never overwritten.
+//! link that `fill` writes. A draft that nobody has edited follows the experiment; a text that
+//! somebody has edited is never overwritten.
 
 mod documents;
 mod ending;
 mod wording;
 
-pub use ending::Ending;
+pub use ending::{Change, Ending};
 
 use super::{Experiment, list};
 use crate::error::{Error, Result};
@@ -64,32 +65,100 @@ pub fn fresh_plan(workspace: &Path) -> Result<String> {
     Ok(seeds.iter().rev().fold(PLAN.to_owned(), renumber))
 }
 
-/// Writes the texts that do not exist yet; returns what was written.
+/// Writes the texts that do not exist yet, and those that are still what an earlier call wrote and
+/// speak of an earlier state; returns what was written.
 pub fn texts(experiment: &Experiment, ending: &Ending) -> Result<Vec<PathBuf>> {
-    let pages = experiment.workspace.join("site").join("experiments").join(&experiment.slug);
-    let mut files = vec![
-        (experiment.workspace.join("site").join("site.toml"), SITE.to_string()),
-        (pages.join("report.md"), documents::report(experiment, ending)),
-        (pages.join("log.md"), wording::log(ending)),
-    ];
-    if let Ending::Decided { outcome, few } = ending {
-        let id = next_claim(&experiment.workspace)?;
-        if !claimed(experiment)? {
-            let name = format!("{id}-{}.md", experiment.slug);
-            files.push((
-                experiment.workspace.join("claims").join(name),
-                documents::claim(experiment, &id, *outcome, *few),
-            ));
-        }
-    }
+    let workspace = &experiment.workspace;
+    let today = crate::clock::today();
+    let pages = workspace.join("site").join("experiments").join(&experiment.slug);
     let mut written = Vec::new();
-    for (path, text) in files {
-        if !path.exists() {
+    let mut put = |path: PathBuf, text: Option<String>| -> Result<()> {
+        if let Some(text) = text {
             write_atomic(&path, text.as_bytes())?;
             written.push(path);
         }
+        Ok(())
+    };
+    let site = workspace.join("site").join("site.toml");
+    let text = existing(&site)?.is_none().then(|| SITE.to_string());
+    put(site, text)?;
+    let report = pages.join("report.md");
+    let text = match existing(&report)? {
+        None => Some(seal(&documents::report(experiment, ending, &today, &today))),
+        Some(old) => followed(experiment, ending, &old, &today),
+    };
+    put(report, text)?;
+    let log = pages.join("log.md");
+    let text = match (existing(&log)?, wording::log_ended(ending, &today)) {
+        (None, Some(ended)) => Some(ended),
+        (None, None) => Some(wording::log_planned(&today)),
+        (Some(old), Some(ended)) if unedited_log(&old) => Some(format!("{old}\n{ended}")),
+        _ => None,
+    };
+    put(log, text)?;
+    if let Ending::Decided { outcome, change } = ending
+        && !claimed(experiment)?
+    {
+        let id = next_claim(workspace)?;
+        let name = format!("{id}-{}.md", experiment.slug);
+        let text = documents::claim(experiment, &id, *outcome, *change);
+        put(workspace.join("claims").join(name), Some(text))?;
     }
     Ok(written)
+}
+
+fn existing(path: &Path) -> Result<Option<String>> {
+    match fs_err::read_to_string(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        other => Ok(Some(other?)),
+    }
+}
+
+/// The draft for `ending` in place of `old`, where that is a draft of another state.
+fn followed(experiment: &Experiment, ending: &Ending, old: &str, today: &str) -> Option<String> {
+    let drafted = unsealed(old)?;
+    let day = |key: &str| drafted.lines().find_map(|line| line.strip_prefix(key)).unwrap_or(today);
+    let now = documents::report(experiment, ending, day("started = "), day("ended = "));
+    (without_numbers(&now) != without_numbers(&drafted)).then(|| seal(&now))
+}
+
+/// The report with a hash of itself in its front matter: as long as it holds, nobody has edited the text.
+fn seal(report: &str) -> String {
+    report.replacen("+++\n", &format!("+++\n{SEAL}\"{}\"\n", digest(report)), 1)
+}
+
+/// The report without its seal, where the seal holds.
+fn unsealed(report: &str) -> Option<String> {
+    let (front, rest) = report.strip_prefix("+++\n")?.split_once("\n+++\n")?;
+    let line = front.lines().find(|line| line.starts_with(SEAL))?;
+    let rest = format!("+++\n{}\n+++\n{rest}", front.replacen(&format!("{line}\n"), "", 1));
+    (line == format!("{SEAL}\"{}\"", digest(&rest))).then_some(rest)
+}
+
+const SEAL: &str = "draft = ";
+
+/// What a person would have to change: everything but the numbers that `fill` writes.
+fn digest(report: &str) -> String {
+    crate::hash::sha256_hex(without_numbers(report).as_bytes())[..16].to_string()
+}
+
+/// A log that holds the entry of its first day alone.
+fn unedited_log(log: &str) -> bool {
+    let date = log.strip_prefix("## ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+    log == wording::log_planned(date)
+}
+
+/// The text with nothing printed in its links to derivations.
+fn without_numbers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut parts = text.split("](derive:").peekable();
+    while let Some(part) = parts.next() {
+        match part.rfind('[').filter(|_| parts.peek().is_some()) {
+            Some(open) => out.push_str(&format!("{}[](derive:", &part[..open])),
+            None => out.push_str(part),
+        }
+    }
+    out
 }
 
 const SITE: &str = "title = \"Research log\"\ndescription = \"Experiments whose every number is recomputed from raw episodes.\"\n";
@@ -137,22 +206,48 @@ mod tests {
         assert!(new_experiment(dir.path(), "My Try", PLAN).is_err());
     }
 
-    #[test]
-    fn texts_never_overwrite() {
+    const POSITIVE: Ending = Ending::Decided { outcome: Outcome::Positive, change: Change::Interval };
+
+    fn drafted() -> (tempfile::TempDir, Experiment, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         new_experiment(dir.path(), "a", PLAN).unwrap();
-        let report = dir.path().join("site/experiments/a/report.md");
-        fs_err::write(&report, "mine").unwrap();
         let experiment = Experiment::open(dir.path(), "a").unwrap();
-        let written =
-            texts(&experiment, &Ending::Decided { outcome: Outcome::Positive, few: false }).unwrap();
-        assert_eq!(fs_err::read_to_string(&report).unwrap(), "mine");
-        assert!(written.iter().any(|p| p.ends_with("claims/C0001-a.md")));
-        assert!(
-            texts(&experiment, &Ending::Decided { outcome: Outcome::Positive, few: false })
-                .unwrap()
-                .is_empty()
-        );
+        let pages = dir.path().join("site/experiments/a");
+        (dir, experiment, pages)
+    }
+
+    #[test]
+    fn an_edited_text_is_never_overwritten() {
+        let (dir, experiment, pages) = drafted();
+        let (report, log) = (pages.join("report.md"), pages.join("log.md"));
+        fs_err::write(&log, "## 2026-01-01 — mine\n").unwrap();
+        let mine = fs_err::read_to_string(&report).unwrap().replace("## Question", "## My question");
+        fs_err::write(&report, &mine).unwrap();
+        let written = texts(&experiment, &POSITIVE).unwrap();
+        assert_eq!(written, [dir.path().join("claims/C0001-a.md")]);
+        assert_eq!(fs_err::read_to_string(&report).unwrap(), mine);
+        assert!(texts(&experiment, &POSITIVE).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_draft_that_nobody_edited_follows_the_experiment() {
+        let (_dir, experiment, pages) = drafted();
+        let report = pages.join("report.md");
+        let read = || fs_err::read_to_string(&report).unwrap();
+        let planned = documents::report(&experiment, &Ending::Planned, "2026-01-02", "2026-01-02");
+        fs_err::write(&report, seal(&planned)).unwrap();
+        assert!(texts(&experiment, &Ending::Planned).unwrap().is_empty());
+        assert_eq!(texts(&experiment, &Ending::Underway).unwrap(), [report.clone()]);
+        assert!(read().contains("lifecycle = \"in-progress\"") && read().contains("started = 2026-01-02\n"));
+        // What `fill` writes is no edit.
+        let filled = read().replace("[](derive:a.kept)", "[12](derive:a.kept)");
+        fs_err::write(&report, filled).unwrap();
+        let written = texts(&experiment, &POSITIVE).unwrap();
+        assert_eq!(written.len(), 3, "{written:?}");
+        assert!(read().contains("verdict = \"positive\"") && read().contains("[](derive:a.kept)"));
+        let log = fs_err::read_to_string(pages.join("log.md")).unwrap();
+        assert_eq!(log.matches("\n## ").count() + 1, 2, "{log}");
+        assert!(texts(&experiment, &POSITIVE).unwrap().is_empty());
     }
 
     #[test]
@@ -160,20 +255,32 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         new_experiment(dir.path(), "a", PLAN).unwrap();
         let experiment = Experiment::open(dir.path(), "a").unwrap();
-        let endings = [Ending::Planned, Ending::Starved("59 rows were kept".into()), Ending::NoHeadroom]
-            .into_iter()
-            .chain(
-                [Outcome::Positive, Outcome::Negative, Outcome::Inconclusive]
-                    .map(|outcome| Ending::Decided { outcome, few: outcome == Outcome::Negative }),
-            );
+        let mut endings = vec![
+            Ending::Planned,
+            Ending::Underway,
+            Ending::Starved("59 rows were kept".into()),
+            Ending::Unchanged,
+            Ending::NoHeadroom,
+        ];
+        for outcome in [Outcome::Positive, Outcome::Negative, Outcome::Inconclusive] {
+            for change in [Change::Undefined, Change::Nothing, Change::Point, Change::Few, Change::Interval] {
+                endings.push(Ending::Decided { outcome, change });
+            }
+        }
         for ending in endings {
-            let text = documents::report(&experiment, &ending);
+            let text = documents::report(&experiment, &ending, "2026-01-01", "2026-01-02");
             let front = text.trim_start_matches("+++\n").split("\n+++\n").next().unwrap();
             let value: toml::Table = toml::from_str(front).unwrap_or_else(|e| panic!("{ending:?}: {e}"));
             let known = value["derivations"].as_table().unwrap();
             for used in text.split("(derive:a.").skip(1) {
                 let id = used.split([')', '.', '/']).next().unwrap();
                 assert!(known.contains_key(id), "{ending:?} uses `{id}`");
+            }
+            // What has no value is not asked for.
+            if let Ending::Decided { change, .. } = &ending {
+                let interval = text.contains("delta.low)") || text.contains("delta.mde)");
+                assert_eq!(interval, matches!(change, Change::Few | Change::Interval), "{ending:?}");
+                assert!(*change != Change::Undefined || !text.contains("changed by [](derive:a.delta)"));
             }
         }
     }

@@ -1,20 +1,42 @@
 //! What drafted reports, logs and claims say, in sentences. Every number in them is an empty link.
 
-use super::Ending;
+use super::{Change, Ending};
 use crate::stages::Experiment;
 use crate::stats::decision::Outcome;
 
 /// Makes the empty link to one of the experiment's derivations.
 pub(super) type Link<'a> = &'a dyn Fn(&str) -> String;
 
-/// Stands beside a verdict that rests on very few tasks.
-const FEW: &str = " Very few tasks moved at all, too few for an interval of this kind to be trusted, so the verdict rests on little.";
+/// The pooled change and its interval, or what stands in for them, after two scores.
+fn changed(change: Change, n: Link) -> String {
+    match change {
+        Change::Undefined => ", and no task was answered by both arms".into(),
+        Change::Nothing | Change::Point => format!(", a change of {}", n("delta")),
+        Change::Few | Change::Interval => {
+            format!(", a change of {} (interval {} to {})", n("delta"), n("delta.low"), n("delta.high"))
+        }
+    }
+}
+
+/// Stands beside a verdict that rests on little.
+fn remark(change: Change) -> &'static str {
+    match change {
+        Change::Undefined | Change::Interval => "",
+        Change::Nothing => " Not one task's score moved, so there is nothing to draw an interval from.",
+        Change::Point => " The tasks do not differ enough, or are too few, for an interval.",
+        Change::Few => {
+            " Very few tasks moved at all, too few for an interval of this kind to be trusted, so the verdict rests on little."
+        }
+    }
+}
 
 /// The line under the title.
 pub(super) fn tagline(ending: &Ending) -> &'static str {
     match ending {
         Ending::Planned => "Planned; nothing has run yet",
+        Ending::Underway => "Under way; nothing is decided yet",
         Ending::Starved(_) => "The model solved too little of its own homework to learn from",
+        Ending::Unchanged => "The lessons left no trace in the answers",
         Ending::NoHeadroom => "The plan asked for more than the scale has left",
         Ending::Decided { outcome: Outcome::Positive, .. } => {
             "It had the answers, and did not write them down"
@@ -29,21 +51,22 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
     let shown = experiment.plan.harness.harvest.examples > 0;
     let found = match ending {
         Ending::Planned => "Nothing yet: the plan is written and waits to be run.".to_string(),
+        Ending::Underway => "Nothing yet: the stages are running, and the rule is applied at their end.".to_string(),
         Ending::Starved(_) => format!(
             "Nothing about training. Of {} samples only {} could be kept, from {} families, and the plan asked for {} from {}.",
             n("samples"), n("kept"), n("kept_families"), n("required_rows"), n("required_families")
         ),
+        Ending::Unchanged => "Nothing about the tasks: with and without the adapter the model gives the same answer to every canary prompt, so there was nothing to compare.".to_string(),
         Ending::NoHeadroom => "Nothing about training: in at least one family the untrained model already scores too near the top for the required gain to fit.".to_string(),
-        Ending::Decided { outcome, few } => {
+        Ending::Decided { outcome, change } => {
             let lead = match outcome {
                 Outcome::Positive => "Yes, for this adapter.",
                 Outcome::Negative => "No.",
                 Outcome::Inconclusive => "It cannot be said.",
             };
             format!(
-                "{lead} On tasks that neither arm had seen, the score went from {} to {}, a change of {} (between {} and {}); on the family kept out of training the change was {}.{}",
-                n("base"), n("treatment"), n("delta"), n("delta.low"), n("delta.high"), n("delta_held_out"),
-                if *few { FEW } else { "" }
+                "{lead} On tasks that neither arm had seen, the score went from {} to {}{}; on the family kept out of training the change was {}.{}",
+                n("base"), n("treatment"), changed(*change, n), n("delta_held_out"), remark(*change)
             )
         }
     };
@@ -64,7 +87,7 @@ pub(super) fn cards(ending: &Ending, n: Link) -> Vec<(String, String, String)> {
         format!("from {} families, each checked by a verifier", n("kept_families")),
     );
     match ending {
-        Ending::Decided { .. } | Ending::Planned => vec![
+        Ending::Decided { .. } | Ending::Planned | Ending::Underway => vec![
             card(
                 "Score on unseen tasks, bare prompt",
                 format!("{} → {}", n("base"), n("treatment")),
@@ -86,16 +109,28 @@ pub(super) fn cards(ending: &Ending, n: Link) -> Vec<(String, String, String)> {
                 "share of all episodes".into(),
             ),
         ],
-        Ending::Starved(_) | Ending::NoHeadroom => vec![harvest],
+        Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom => vec![harvest],
     }
 }
 
 /// The texts of the figure of paired changes.
-pub(super) fn forest(n: Link) -> [(&'static str, String); 4] {
+pub(super) fn forest(ending: &Ending, n: Link) -> [(&'static str, String); 4] {
+    let takeaway = match ending {
+        Ending::Decided { change: Change::Undefined, .. } => "No task was answered by both arms.".to_string(),
+        Ending::Decided { change: change @ (Change::Nothing | Change::Point), .. } => {
+            format!("Over all tasks the score changed by {}.{}", n("delta"), remark(*change))
+        }
+        _ => format!(
+            "Over all tasks the score changed by {}, interval {} to {}.",
+            n("delta"),
+            n("delta.low"),
+            n("delta.high")
+        ),
+    };
     [
         ("title", "Change in score, by family and by event".into()),
         ("how_to_read", "One row is one family or one event: both arms answer the same fresh tasks. The mark is treatment minus base, the line its interval. Right of the dashed line the gain is large enough to count. The diamond takes all tasks together.".into()),
-        ("takeaway", format!("Over all tasks the score changed by {}, between {} and {}.", n("delta"), n("delta.low"), n("delta.high"))),
+        ("takeaway", takeaway),
         ("technical", "Estimand: the unweighted mean over shared tasks of treatment minus base. Intervals are expanded-percentile paired bootstraps over tasks, t below ten tasks. One training seed: they speak of this adapter, not of the recipe.".into()),
     ]
 }
@@ -124,19 +159,23 @@ pub(super) fn body(experiment: &Experiment, ending: &Ending, n: Link) -> String 
         experiment.plan.title
     );
     match ending {
-        Ending::Planned => out.push_str("Pending.\n"),
+        Ending::Planned | Ending::Underway => out.push_str("Pending.\n"),
         Ending::Starved(_) => out.push_str(&format!(
             "Inconclusive: starved. {} samples were drawn and {} kept, from {} families; the plan required {} from {}. The experiment stopped before training, so nothing here speaks for or against it.\n",
             n("samples"), n("kept"), n("kept_families"), n("required_rows"), n("required_families")
         )),
+        Ending::Unchanged => out.push_str(&format!(
+            "Inconclusive: the adapter changes nothing. The harvest kept {} of {} samples, from {} families, and an adapter was trained on them; merged into the weights it leaves the answer to every canary prompt as it was. The installation gate then closed the experiment before any evaluation seed was spent.\n",
+            n("kept"), n("samples"), n("kept_families")
+        )),
         Ending::NoHeadroom => out.push_str("The headroom gate stopped the run: on the calibration seed at least one family scores so high that the required gain does not fit below the ceiling. The evaluation seeds were not spent on it.\n"),
-        Ending::Decided { outcome, few } => out.push_str(&decided(*outcome, *few, n)),
+        Ending::Decided { outcome, change } => out.push_str(&decided(*outcome, *change, n)),
     }
     out.push_str("\n## Limits\n\nOne training seed: the result speaks of this adapter, not of the recipe. The tasks are invented and small, and the family kept out of training is a near neighbour of those in it.\n");
     out
 }
 
-fn decided(outcome: Outcome, few: bool, n: Link) -> String {
+fn decided(outcome: Outcome, change: Change, n: Link) -> String {
     let verdict = match outcome {
         Outcome::Positive => "Every leg of the preregistered rule holds: **positive**.",
         Outcome::Negative => "The interval lies below the smallest gain that counts: **negative**.",
@@ -144,9 +183,9 @@ fn decided(outcome: Outcome, few: bool, n: Link) -> String {
             "The preregistered rule is not met, and a gain that counts is not excluded: **inconclusive**."
         }
     };
-    let few = if few { FEW } else { "" };
+    let (moved, remark) = (changed(change, n), remark(change));
     let mut out = format!(
-        "The harvest kept {} of {} samples, from {} families. Training took {} steps over {} tokens; the loss went from {} to {}. All {} weight deltas found their place in the merged checkpoint, and {} of {} canary prompts changed under it.\n\nOn {} paired tasks the mean reward went from {} to {}: a paired change of {}, interval {} to {}. In trained families the change was {}, in the one kept out {}. Replies without a readable answer went from {} to {} of all. {verdict}{few}\n",
+        "The harvest kept {} of {} samples, from {} families. Training took {} steps over {} tokens; the loss went from {} to {}. All {} weight deltas found their place in the merged checkpoint, and {} of {} canary prompts changed under it.\n\nOn {} paired tasks the mean reward went from {} to {}{moved}. In trained families the change was {}, in the one kept out {}. Replies without a readable answer went from {} to {} of all. {verdict}{remark}\n",
         n("kept"),
         n("samples"),
         n("kept_families"),
@@ -160,15 +199,12 @@ fn decided(outcome: Outcome, few: bool, n: Link) -> String {
         n("delta.n"),
         n("base"),
         n("treatment"),
-        n("delta"),
-        n("delta.low"),
-        n("delta.high"),
         n("delta_trained"),
         n("delta_held_out"),
         n("base_unreadable"),
         n("treatment_unreadable")
     );
-    if outcome != Outcome::Positive {
+    if outcome != Outcome::Positive && matches!(change, Change::Few | Change::Interval) {
         out.push_str(&format!(
             "\nWith this many tasks the smallest change that would be found four times in five is {}. A change below that can hide in this experiment; more tasks, rather than more attempts at each, would narrow the interval.\n",
             n("delta.mde")
@@ -177,21 +213,28 @@ fn decided(outcome: Outcome, few: bool, n: Link) -> String {
     out
 }
 
-/// The log's first entry.
-pub(super) fn log(ending: &Ending) -> String {
-    let today = crate::clock::today();
+/// The log's first entry, when the plan was written.
+pub(super) fn log_planned(date: &str) -> String {
+    format!("## {date} — plan written\n\nNothing has run yet.\n")
+}
+
+/// The log's entry on how it ended; `None` while it has not.
+pub(super) fn log_ended(ending: &Ending, date: &str) -> Option<String> {
     let entry = match ending {
-        Ending::Planned => return format!("## {today} — plan written\n\nNothing has run yet.\n"),
+        Ending::Planned | Ending::Underway => return None,
         Ending::Starved(why) => format!("Harvested and stopped: {}. Nothing was trained.", words(why)),
+        Ending::Unchanged => {
+            "Harvested, trained and merged; the adapter changed no canary, and nothing was evaluated.".into()
+        }
         Ending::NoHeadroom => {
             "Harvested, trained and merged; the headroom gate then refused the evaluation.".to_string()
         }
         Ending::Decided { outcome, .. } => format!(
-            "Harvested, trained, merged and evaluated in one go. By the rule written down beforehand the outcome is {}.",
+            "Harvested, trained, merged and evaluated. By the rule written down beforehand the outcome is {}.",
             outcome.as_str()
         ),
     };
-    format!("## {today} — run\n\n{entry}\n")
+    Some(format!("## {date} — run\n\n{entry}\n"))
 }
 
 /// A reason without its figures, which belong in bound links.
@@ -204,7 +247,7 @@ fn words(why: &str) -> &str {
 }
 
 /// Title and status of the claim that an outcome supports.
-pub(super) fn claim(outcome: Outcome, few: bool) -> (&'static str, &'static str) {
+pub(super) fn claim(outcome: Outcome, change: Change) -> (&'static str, &'static str) {
     match outcome {
         Outcome::Positive => (
             "One adapter, trained on the model's own verified answers, raises its score on unseen tasks under the bare prompt",
@@ -212,7 +255,7 @@ pub(super) fn claim(outcome: Outcome, few: bool) -> (&'static str, &'static str)
         ),
         Outcome::Negative => (
             "One adapter, trained on the model's own verified answers, does not raise its score on unseen tasks by an amount that counts",
-            if few { "proposed" } else { "promising" },
+            if change == Change::Interval { "promising" } else { "proposed" },
         ),
         Outcome::Inconclusive => (
             "One adapter, trained on the model's own verified answers, may change its score on unseen tasks; this experiment cannot say",
@@ -222,14 +265,13 @@ pub(super) fn claim(outcome: Outcome, few: bool) -> (&'static str, &'static str)
 }
 
 /// The claim's argument.
-pub(super) fn argument(n: Link) -> String {
+pub(super) fn argument(change: Change, n: Link) -> String {
     format!(
-        "The mean reward went from {} to {}, a paired change of {}, interval {} to {}, over {} tasks that neither arm had seen.\nThe claim is about this adapter and these task families, with one training seed; it says nothing about the recipe.\n",
+        "The mean reward went from {} to {}{}, over {} tasks that neither arm had seen.{}\nThe claim is about this adapter and these task families, with one training seed; it says nothing about the recipe.\n",
         n("base"),
         n("treatment"),
-        n("delta"),
-        n("delta.low"),
-        n("delta.high"),
-        n("delta.n")
+        changed(change, n),
+        n("delta.n"),
+        remark(change)
     )
 }

@@ -28,6 +28,7 @@ mod weights;
 
 pub use crate::claims::value::Verdict;
 
+use crate::claims::check;
 use crate::claims::derivation::{DataSet, Reference};
 use crate::claims::front_matter::Document;
 use crate::claims::ledger::Population;
@@ -169,6 +170,10 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     findings.extend(structure(workspace, &texts, &slugs, &sheets));
     findings.extend(planned(workspace, &texts, &slugs, &sheets));
     findings.extend(texts.documents().flat_map(hidden_addresses));
+    findings.extend(check::unbound(&texts).into_iter().map(|unbound| {
+        let detail = format!("line {}: {}", unbound.line, unbound.text);
+        Finding::new("unbound", &unbound.file, None, detail)
+    }));
     let mut road = Road::new(workspace, &texts, &sheets);
     findings.extend(claims(&texts, &road, &sheets));
     let mut verdicts = Vec::new();

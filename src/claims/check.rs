@@ -112,6 +112,13 @@ pub fn check(texts: &Texts, book: &Book) -> Outcome {
     outcome
 }
 
+/// Numbers that must be bound and are not. Needs no rows.
+pub fn unbound(texts: &Texts) -> Vec<Finding> {
+    let mut outcome = Outcome::default();
+    prose::numbers(texts, &mut outcome);
+    outcome.findings
+}
+
 /// Loads the workspace at `root`, evaluates it and checks it. Errors only where it cannot be read.
 pub fn workspace(root: &Path) -> Result<Outcome> {
     let texts = Texts::load(root)?;

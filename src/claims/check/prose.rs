@@ -21,18 +21,24 @@ enum Binding {
 }
 
 pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
-    for experiment in texts.experiments.values() {
-        passages(&experiment.report.document, report_binding, book, outcome);
-        if let Some(log) = &experiment.log {
-            numbers(&log.document, body_only, outcome);
+    numbers(texts, outcome);
+    for (document, binding) in bindings(texts) {
+        for passage in document.passages().filter(|p| binding(p.field) != Binding::Free) {
+            significance(document, &passage, book, outcome);
         }
     }
-    for claim in &texts.claims {
-        passages(&claim.document, claim_binding, book, outcome);
-    }
-    for page in &texts.pages {
-        passages(page, body_only, book, outcome);
-    }
+}
+
+/// Every text with the rule for its passages.
+fn bindings(texts: &Texts) -> impl Iterator<Item = (&Document, fn(Option<&str>) -> Binding)> {
+    let rule = |document, binding: fn(Option<&str>) -> Binding| (document, binding);
+    let reports = texts.experiments.values().flat_map(move |experiment| {
+        let log = experiment.log.iter().map(move |log| rule(&log.document, body_only));
+        std::iter::once(rule(&experiment.report.document, report_binding)).chain(log)
+    });
+    let claims = texts.claims.iter().map(move |claim| rule(&claim.document, claim_binding));
+    let pages = texts.pages.iter().map(move |page| rule(page, body_only));
+    reports.chain(claims).chain(pages)
 }
 
 fn report_binding(field: Option<&str>) -> Binding {
@@ -40,9 +46,8 @@ fn report_binding(field: Option<&str>) -> Binding {
     let (group, last) =
         (field.split(['[', '.']).next().unwrap_or_default(), field.rsplit('.').next().unwrap_or_default());
     match (group, last) {
-        ("cards" | "plain", _) | ("figures", "title" | "takeaway") => Binding::Strict,
+        ("title" | "tagline" | "cards" | "plain", _) | ("figures", "title" | "takeaway") => Binding::Strict,
         ("figures", "how_to_read" | "technical") | ("deviations" | "corrections", "text") => Binding::Counted,
-        ("title" | "tagline", _) => Binding::Counted,
         _ => Binding::Free,
     }
 }
@@ -58,39 +63,35 @@ fn body_only(field: Option<&str>) -> Binding {
     if field.is_none() { Binding::Counted } else { Binding::Free }
 }
 
-fn passages(document: &Document, binding: fn(Option<&str>) -> Binding, book: &Book, outcome: &mut Outcome) {
-    numbers(document, binding, outcome);
-    for passage in document.passages().filter(|p| binding(p.field) != Binding::Free) {
-        significance(document, &passage, book, outcome);
-    }
-}
-
-fn numbers(document: &Document, binding: fn(Option<&str>) -> Binding, outcome: &mut Outcome) {
-    let mut counted = 0;
-    for passage in document.passages() {
-        let binding = binding(passage.field);
-        if binding == Binding::Free {
-            continue;
-        }
-        for number in unbound::find(passage.text) {
-            if binding == Binding::Counted {
-                counted += 1;
+/// Numbers that no link binds: findings where a link is demanded, counted elsewhere.
+pub(super) fn numbers(texts: &Texts, outcome: &mut Outcome) {
+    for (document, binding) in bindings(texts) {
+        let mut counted = 0;
+        for passage in document.passages() {
+            let binding = binding(passage.field);
+            if binding == Binding::Free {
                 continue;
             }
-            let place = passage.field.map_or("here".to_string(), |field| format!("in `{field}`"));
-            let text = format!("the number `{}` {place} is bound to no derivation", number.text);
-            let line = document.line(passage.offset(number.range.start));
-            outcome.add(
-                document,
-                line,
-                "unbound",
-                text,
-                "bind it with a link: `[](derive:<scope>.<id>)`, then `rederive fill`",
-            );
+            for number in unbound::find(passage.text) {
+                if binding == Binding::Counted {
+                    counted += 1;
+                    continue;
+                }
+                let place = passage.field.map_or("here".to_string(), |field| format!("in `{field}`"));
+                let text = format!("the number `{}` {place} is bound to no derivation", number.text);
+                let line = document.line(passage.offset(number.range.start));
+                outcome.add(
+                    document,
+                    line,
+                    "unbound",
+                    text,
+                    "bind it with a link: `[](derive:<scope>.<id>)`, then `rederive fill`",
+                );
+            }
         }
-    }
-    if counted > 0 {
-        outcome.unbound.insert(document.path.clone(), counted);
+        if counted > 0 {
+            outcome.unbound.insert(document.path.clone(), counted);
+        }
     }
 }
 

@@ -101,6 +101,7 @@ fn unbound_numbers_are_refused_or_counted() {
         .finds("unbound", "`98` in `cards[0].value`");
     report("plain = { idea = \"a\", question = \"b\", found = \"rose to 0.3\", matters = \"d\" }", "")
         .finds("unbound", "`0.3`");
+    report("tagline = \"98 of a hundred\"", "").finds("unbound", "`98` in `tagline`");
     let outcome = report("", &format!("{BODY} Over 12 tasks and 3 families.")).outcome();
     assert_eq!(outcome.findings, []);
     assert_eq!(outcome.unbound.get("site/experiments/demo/report.md"), Some(&2));

@@ -37,11 +37,33 @@ pub enum Error {
     #[error("{0}")]
     Refused(Box<Problem>),
     /// An operating-system error; the message carries the path (`fs-err`). Exit code 2.
-    #[error(transparent)]
+    #[error("{}{}", .0, remedy(.0.kind()))]
     Io(#[from] std::io::Error),
     /// Stopped by the user (Ctrl-C); everything finished is on disk. Exit code 130.
     #[error("stopped: the same command goes on from what is finished")]
     Interrupted,
+}
+
+/// What can be done about an operating-system error, as the hint below its message.
+fn remedy(kind: std::io::ErrorKind) -> String {
+    use std::io::ErrorKind::*;
+    let hint = match kind {
+        NotFound => "check the name and the folder, or restore the file from version control",
+        PermissionDenied => {
+            "you may not do this here: check the owner and the permissions, or use another folder"
+        }
+        ReadOnlyFilesystem => "nothing can be written here: use another folder",
+        StorageFull | QuotaExceeded => {
+            "free some space and run the same command again: what was there is untouched"
+        }
+        IsADirectory => "a file belongs here, and there is a folder: move it away",
+        NotADirectory => "a folder belongs here, and there is a file: move it away",
+        InvalidFilename => "use a shorter name",
+        InvalidData => "the file is no UTF-8 text: save it as UTF-8, or restore it from version control",
+        UnexpectedEof => "the file is cut short: restore it from version control",
+        _ => return String::new(),
+    };
+    format!("\nhint: {hint}")
 }
 
 /// The library's result type.
@@ -123,6 +145,21 @@ mod tests {
             Error::invalid("unknown key `sead`").at("experiment.toml: [seeds]").hint("did you mean `seed`?");
         assert_eq!(e.to_string(), "experiment.toml: [seeds]: unknown key `sead`\nhint: did you mean `seed`?");
         assert_eq!(e.exit_code(), 2);
+    }
+
+    #[test]
+    fn errors_of_the_system_say_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.md");
+        fs_err::create_dir(&path).unwrap();
+        let read = || fs_err::read_to_string(&path).map_err(Error::from).unwrap_err().to_string();
+        assert!(read().contains("log.md") && read().contains("hint: a file belongs here"), "{}", read());
+        fs_err::remove_dir(&path).unwrap();
+        assert!(read().contains("hint: check the name"));
+        fs_err::write(&path, [0xff, 0xfe]).unwrap();
+        assert!(read().contains("hint: the file is no UTF-8 text"));
+        let full = Error::from(std::io::Error::from(std::io::ErrorKind::StorageFull));
+        assert!(full.to_string().contains("free some space"));
     }
 
     #[test]

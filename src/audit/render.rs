@@ -42,13 +42,14 @@ pub fn render(report: &AuditReport, width: usize) -> String {
     wrap_at(
         &mut lines,
         &format!(
-            "{} numbers: {} match, {} mismatch, {} unverifiable, {} cited; {} findings; {} files and {} rows checked",
+            "{} numbers: {} match, {} mismatch, {} unverifiable, {} cited; {} finding{}; {} files and {} rows checked",
             report.verdicts.len(),
             s.matches,
             s.mismatches,
             s.unverifiable,
             s.cited,
             s.findings,
+            if s.findings == 1 { "" } else { "s" },
             report.files_checked,
             report.rows_checked
         ),

@@ -327,7 +327,10 @@ pub fn seeds_spent_twice(experiments: &[Experiment], ledger: &str) -> Vec<Findin
                 "seed_spent_twice",
                 file,
                 None,
-                format!("seed {seed} is spent by {}", all.join(" and ")),
+                format!(
+                    "seed {seed} is taken by {}; a seed serves one experiment and one purpose",
+                    all.join(" and ")
+                ),
             ));
         }
     }

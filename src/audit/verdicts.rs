@@ -39,7 +39,9 @@ fn states(before: &str, after: &str) -> bool {
     let rest = after.trim_start_matches(marks);
     let rule = CONDITIONS.iter().any(|word| rest.trim_start().starts_with(word));
     let named = VERBS.iter().filter_map(|verb| bare.strip_suffix(verb));
-    whole && !rule && (emphasised || named.into_iter().any(|rest| NAMES.iter().any(|name| rest.ends_with(name))))
+    whole
+        && !rule
+        && (emphasised || named.into_iter().any(|rest| NAMES.iter().any(|name| rest.ends_with(name))))
 }
 
 #[cfg(test)]
@@ -61,6 +63,9 @@ mod tests {
         check("Not met: **inconclusive**. The outcome is inconclusive.", 0);
         check("It would be positive if every leg held; a negative result, a design-negative one.", 0);
         check("The outcome is positively unclear.", 0);
-        check("The outcome is positive when every leg holds, and the result is negative only below the bar.", 0);
+        check(
+            "The outcome is positive when every leg holds, and the result is negative only below the bar.",
+            0,
+        );
     }
 }

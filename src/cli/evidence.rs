@@ -27,9 +27,9 @@ fn colour() -> bool {
 }
 
 /// `rederive compare`
-pub fn compare(options: crate::compare::Options) -> Result<u8> {
+pub fn compare(options: crate::compare::Options, terminal: &Terminal) -> Result<u8> {
     let json = options.json;
-    let comparison = super::until_stopped(move || crate::compare::run(&options))?;
+    let comparison = super::until_stopped("compare", terminal, move || crate::compare::run(&options))?;
     if json {
         print_json(&comparison)?;
     } else {
@@ -121,13 +121,15 @@ pub struct FillArgs {
 }
 
 /// `rederive fill`
-pub fn fill(args: &FillArgs) -> Result<u8> {
+pub fn fill(args: &FillArgs, terminal: &Terminal) -> Result<u8> {
     let _lock = match args.dry_run {
         true => None,
         false => Some(WriteLock::take(&args.workspace.workspace)?),
     };
     let options = crate::claims::fill::Options { update: args.update, dry_run: args.dry_run };
+    let waiting = terminal.waiting("fill");
     let filled = crate::claims::fill::fill(&args.workspace.workspace, options)?;
+    drop(waiting);
     if args.json {
         print_json(&filled)?;
         return Ok(0);
@@ -152,6 +154,11 @@ pub fn fill(args: &FillArgs) -> Result<u8> {
 #[derive(Debug, clap::Subcommand)]
 pub enum ClaimsCommand {
     /// Check every printed number, every status and every citation
+    #[command(after_long_help = "Examples:
+  rederive claims check --workspace demo
+  rederive claims check --json | jq '.findings'
+
+Exit code 1 when something does not hold.")]
     Check {
         #[command(flatten)]
         workspace: Workspace,
@@ -162,12 +169,15 @@ pub enum ClaimsCommand {
 }
 
 /// `rederive claims check`
-pub fn claims(command: &ClaimsCommand) -> Result<u8> {
+pub fn claims(command: &ClaimsCommand, terminal: &Terminal) -> Result<u8> {
     let ClaimsCommand::Check { workspace, json } = command;
-    let root = &workspace.workspace;
-    let texts = crate::claims::Texts::load(root)?;
-    let book = crate::claims::Book::build(root, &texts)?;
-    let outcome = crate::claims::check::check(&texts, &book);
+    let root = workspace.workspace.clone();
+    let (texts, outcome) = super::until_stopped("claims check", terminal, move || {
+        let texts = crate::claims::Texts::load(&root)?;
+        let book = crate::claims::Book::build(&root, &texts)?;
+        let outcome = crate::claims::check::check(&texts, &book);
+        Ok((texts, outcome))
+    })?;
     if *json {
         print_json(&outcome)?;
     } else {
@@ -202,14 +212,16 @@ pub struct AuditArgs {
 }
 
 /// `rederive audit`
-pub fn audit(args: &AuditArgs) -> Result<u8> {
-    let root = &args.workspace.workspace;
+pub fn audit(args: &AuditArgs, terminal: &Terminal) -> Result<u8> {
+    let root = args.workspace.workspace.clone();
     if !root.join("data").is_dir() {
         return Err(Error::invalid("there is no `data/` here, so this is no workspace")
             .at(root.display())
             .hint("name one with `--workspace DIR`"));
     }
-    let report = crate::audit::audit(root, crate::audit::Options::default())?;
+    let report = super::until_stopped("audit", terminal, move || {
+        crate::audit::audit(&root, crate::audit::Options::default())
+    })?;
     if args.json {
         print_json(&report)?;
     } else {
@@ -233,6 +245,7 @@ pub enum SiteCommand {
         out: Option<std::path::PathBuf>,
     },
     /// Check every link, anchor and file hash of a built site
+    #[command(after_long_help = "Example:\n  rederive site check --out public")]
     Check {
         #[command(flatten)]
         workspace: Workspace,
@@ -244,15 +257,14 @@ pub enum SiteCommand {
 
 /// `rederive site`
 #[cfg(feature = "site")]
-pub fn site(command: &SiteCommand) -> Result<u8> {
+pub fn site(command: &SiteCommand, terminal: &Terminal) -> Result<u8> {
     match command {
         SiteCommand::Build { workspace, out } => {
             let root = &workspace.workspace;
             let out = out.clone().unwrap_or_else(|| root.join("public"));
             let _lock = WriteLock::take(root)?;
-            let silent = crate::stages::Silent;
             let context =
-                crate::stages::Context { observer: &silent, stop: &super::STOP, accept_engine: false };
+                crate::stages::Context { observer: terminal, stop: &super::STOP, accept_engine: false };
             let built = crate::publish::build(root, &out, &context)?;
             print(&format!("{} pages, {} files\n{}\n", built.pages, built.files, built.index.display()))?;
             Ok(0)

@@ -14,7 +14,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Set by Ctrl-C or SIGTERM; long-running stages look at it between steps.
 pub static STOP: AtomicBool = AtomicBool::new(false);
@@ -72,20 +72,26 @@ enum Command {
     /// Write current values into empty number links
     Fill(evidence::FillArgs),
     /// The claim ledger
-    #[command(subcommand)]
+    #[command(subcommand, after_long_help = "Example:\n  rederive claims check --workspace demo")]
     Claims(evidence::ClaimsCommand),
     /// Recompute every printed number from the raw rows by a second, independent road
     Audit(evidence::AuditArgs),
     /// The website
     #[cfg(feature = "site")]
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_long_help = "Example:\n  rederive site build --workspace demo && rederive site check --workspace demo"
+    )]
     Site(evidence::SiteCommand),
     /// The built-in task families
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_long_help = "Example:\n  rederive gym selftest && rederive gym calibrate --families caravan"
+    )]
     Gym(evidence::GymCommand),
     /// Model files
     #[cfg(feature = "engine")]
-    #[command(subcommand)]
+    #[command(subcommand, after_long_help = "Example:\n  rederive models fetch && rederive models list")]
     Models(models::ModelsCommand),
     /// Print a completion script for your shell
     #[command(
@@ -136,7 +142,7 @@ fn run(cli: Cli) -> Result<u8> {
     match cli.command {
         #[cfg(all(feature = "engine", feature = "site"))]
         Command::Demo(args) => lab::demo(&args, &terminal),
-        Command::Compare(options) => evidence::compare(options),
+        Command::Compare(options) => evidence::compare(options, &terminal),
         Command::New(args) => evidence::new(&args),
         #[cfg(feature = "engine")]
         Command::Harvest(args) => lab::harvest(&args, &terminal),
@@ -147,11 +153,11 @@ fn run(cli: Cli) -> Result<u8> {
         #[cfg(feature = "engine")]
         Command::Run(args) => lab::run(&args, &terminal),
         Command::Status(args) => evidence::status(&args),
-        Command::Fill(args) => evidence::fill(&args),
-        Command::Claims(command) => evidence::claims(&command),
-        Command::Audit(args) => evidence::audit(&args),
+        Command::Fill(args) => evidence::fill(&args, &terminal),
+        Command::Claims(command) => evidence::claims(&command, &terminal),
+        Command::Audit(args) => evidence::audit(&args, &terminal),
         #[cfg(feature = "site")]
-        Command::Site(command) => evidence::site(&command),
+        Command::Site(command) => evidence::site(&command, &terminal),
         Command::Gym(command) => evidence::gym(&command, &terminal),
         #[cfg(feature = "engine")]
         Command::Models(command) => models::models(&command, &terminal),
@@ -169,17 +175,27 @@ fn run(cli: Cli) -> Result<u8> {
 }
 
 /// Runs work that writes nothing, and leaves it where it stands once the user asks to stop: it may be in the
-/// middle of a file or of a computation that does not look at [`STOP`].
-fn until_stopped<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+/// middle of a file or of a computation that does not look at [`STOP`]. After two seconds a terminal shows
+/// that it goes on.
+fn until_stopped<T: Send + 'static>(
+    what: &'static str,
+    terminal: &progress::Terminal,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let (sender, receiver) = mpsc::channel();
     let worker = std::thread::spawn(move || {
         // Nobody listens any more only when the process is about to end.
         let _ = sender.send(work());
     });
+    let began = Instant::now();
+    let mut waiting = None;
     loop {
         match receiver.recv_timeout(Duration::from_millis(20)) {
             Ok(result) => return result,
             Err(RecvTimeoutError::Timeout) if STOP.load(Ordering::Relaxed) => return Err(Error::Interrupted),
+            Err(RecvTimeoutError::Timeout) if began.elapsed() > Duration::from_secs(2) => {
+                waiting.get_or_insert_with(|| terminal.waiting(what));
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => match worker.join() {
                 Err(panic) => std::panic::resume_unwind(panic),

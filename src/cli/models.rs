@@ -29,6 +29,7 @@ The cache is $REDERIVE_CACHE/models, else $XDG_CACHE_HOME/rederive/models, else 
         json: bool,
     },
     /// List the models known by name and whether they are in the cache
+    #[command(after_long_help = "Example:\n  rederive models list --json | jq '.[].cached'")]
     List {
         /// Print as JSON
         #[arg(long)]

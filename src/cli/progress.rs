@@ -35,11 +35,29 @@ impl Terminal {
         Terminal { quiet, current: RefCell::new(None) }
     }
 
+    /// A spinner with the time gone by, on a terminal that is not quiet.
+    pub(super) fn waiting(&self, what: &'static str) -> Waiting {
+        let bar = if self.quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+        let bar = bar.with_style(style("{prefix:<26} {spinner} {elapsed}", ""));
+        bar.set_prefix(what);
+        bar.enable_steady_tick(Duration::from_millis(250));
+        Waiting(bar)
+    }
+
     /// A remark between two pieces of work.
     pub fn say(&self, text: &str) {
         if !self.quiet {
             line(text);
         }
+    }
+}
+
+/// Shows on a terminal that something of unknown length goes on; gone when it is dropped.
+pub(super) struct Waiting(ProgressBar);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }
 

@@ -81,13 +81,30 @@ pub fn by_column(
     let (Some(base), Some(treatment)) = (base, treatment) else {
         return Err(Error::invalid(format!("which two arms to compare is open: the rows hold {}", listed()))
             .at(place)
-            .hint("name them with --base ARM --treatment ARM"));
+            .hint(command(options, found)));
     };
     let names = different(Names { base, treatment })?;
     let others: usize = found.iter().filter(|(a, _)| names.side(a).is_none()).map(|(_, n)| n).sum();
     let warning = (others > 0)
         .then(|| Warning::new("other_arms", format!("rows of other arms are left out: {others}")));
     Ok((names, warning))
+}
+
+/// The command that would compare the first two of the arms found.
+fn command(options: &Options, found: &BTreeMap<String, usize>) -> String {
+    let quoted = |text: &str| {
+        let plain = |c: char| c.is_alphanumeric() || "-_./+:@%".contains(c);
+        match !text.is_empty() && text.chars().all(plain) {
+            true => text.to_owned(),
+            false => format!("'{}'", shown(text).replace('\'', "'\\''")),
+        }
+    };
+    let mut words = vec!["rederive compare".to_owned()];
+    words.extend(options.rows.iter().map(|path| quoted(&path.to_string_lossy())));
+    for (flag, arm) in ["--base", "--treatment"].iter().zip(found.keys()) {
+        words.push(format!("{flag} {}", quoted(arm)));
+    }
+    format!("say which is which, such as `{}`", words.join(" "))
 }
 
 fn different(names: Names) -> Result<Names> {
@@ -135,7 +152,10 @@ mod tests {
     fn what_is_open_is_refused_with_a_way_out() {
         let message = |arms: &[&str], b, t| choose(arms, b, t).unwrap_err();
         assert!(message(&["base"], None, None).contains("single arm"));
-        assert!(message(&["plain", "tuned"], None, None).contains("--base ARM --treatment ARM"));
+        assert!(
+            message(&["plain", "tuned"], None, None)
+                .contains("`rederive compare --base plain --treatment tuned`")
+        );
         assert!(message(&["base", "x", "y"], None, None).contains("`x`"));
         assert!(message(&["plain", "tuned"], Some("plian"), None).contains("did you mean --base plain?"));
         assert!(message(&["plain", "tuned"], Some("plain"), Some("plain")).contains("itself"));

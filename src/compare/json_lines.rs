@@ -87,6 +87,7 @@ impl JsonLines {
             let mut object: Map<String, Value> = serde_json::from_str(line).map_err(|e| {
                 Error::invalid(format!("this line is not a JSON object: {e}"))
                     .at(format!("{}: line {number}", self.path))
+                    .hint("numbers fit a double, and text is valid Unicode: write such a value as null, or leave it out")
             })?;
             numbers.push(number);
             for (column, name) in columns.iter_mut().zip(wanted) {

@@ -173,6 +173,7 @@ fn compare(
     let planned = Planned::new(observations);
     let mut warnings = rows.warnings.clone();
     warnings.extend(about_rows(&paired, &planned, count_distinct(observations.iter().map(|o| o.task))));
+    warnings.extend(repeats::identical(rows));
     let mut undefined = reasons(&estimate);
 
     let judged = observations.iter().any(|o| o.solved.is_some());
@@ -210,6 +211,7 @@ fn compare(
         undefined.insert("worst_case", "nothing is missing".into());
     }
     warnings.extend(estimate.warnings.iter().map(|w| notes::plain(w, &estimate)));
+    warnings.extend(beyond_range(&estimate));
     let arm = |which: Arm, name: &str, mean: f64, coverage: Coverage| ArmSummary {
         name: name.to_owned(),
         mean,
@@ -301,6 +303,15 @@ fn about_rows(paired: &Paired<'_>, planned: &Planned<'_, '_>, tasks: usize) -> V
         warnings.push(Warning::new("incomplete_crossing", text));
     }
     warnings
+}
+
+/// A t interval knows nothing of the scale: on few tasks it may promise more than rewards can give.
+fn beyond_range(estimate: &Estimate) -> Option<Warning> {
+    let interval = estimate.headline.as_ref().ok()?.interval;
+    (interval.low < -1.0 || interval.high > 1.0).then(|| {
+        let text = "the interval reaches beyond -1 or 1, the most that rewards can differ: the tasks are too few to say much";
+        Warning::new("beyond_range", text)
+    })
 }
 
 /// Why the statistics that are null have no value.

@@ -5,7 +5,7 @@ use super::Options;
 use super::columns::Roles;
 use super::rows::{Episode, Rows, shown};
 use crate::error::{Error, Result};
-use crate::stats::Arm;
+use crate::stats::{Arm, Warning};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -71,6 +71,26 @@ pub fn unnumbered_in_one_file(rows: &Rows, named: &[Roles]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A warning where no column numbers the attempts and all attempts at every task came out alike: rows
+/// written twice look like that, and so does greedy decoding done several times.
+pub fn identical(rows: &Rows) -> Option<Warning> {
+    if !rows.warnings.iter().any(|w| w.code == "default_rollout") {
+        return None;
+    }
+    let mut cells: HashMap<CellKey<'_>, Vec<&Episode>> = HashMap::new();
+    for e in &rows.episodes {
+        cells.entry(cell(e)).or_default().push(e);
+    }
+    let alike = |of: &Vec<&Episode>| {
+        of.len() > 1 && of.iter().all(|e| (e.reward, e.solved) == (of[0].reward, of[0].solved))
+    };
+    let several = cells.len() > 2 && cells.values().all(alike);
+    several.then(|| {
+        let text = "all attempts at a task gave the same result, at every task and in both arms: if the rows were written twice, give them once; they add nothing to the interval, and pass@k counts them as attempts";
+        Warning::new("identical_attempts", text)
+    })
 }
 
 /// A cell in words: `arm …, task …, seed …`.

@@ -54,6 +54,11 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>> {
             .at(shown)
             .hint(format!("name the files in it, such as {}", path.join("*.parquet").display())));
     }
+    if path.as_os_str() == "-" {
+        return Err(Error::invalid("rows are read from files, not from standard input")
+            .at(shown)
+            .hint("write them to a file first, such as `… > rows.csv`"));
+    }
     match fs_err::read(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             Err(Error::invalid("there is no such file").at(shown).hint(neighbour(path)))
@@ -94,6 +99,11 @@ impl Source {
         let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
         if bytes.starts_with(b"PAR1") || extension == "parquet" {
             return Ok(Source::Parquet(parquet::Parquet::open(shown, bytes)?));
+        }
+        if bytes.starts_with(&[0x1f, 0x8b]) || bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+            return Err(Error::invalid("the file is compressed as a whole")
+                .at(shown)
+                .hint("unpack it first, with gunzip or unzstd; Parquet is read as it is"));
         }
         let text = String::from_utf8(bytes).map_err(|e| {
             let line =

@@ -107,7 +107,7 @@ fn one_pair_a_task_gives_mcnemar_and_wilson() {
         near(ours[1], reference[1], 1e-12);
     }
     assert_eq!(c.ci.method, Some(stats::Method::T));
-    assert_eq!(codes(&c), ["few_tasks", "few_nonzero"]);
+    assert_eq!(codes(&c), ["few_tasks", "few_nonzero", "beyond_range"]);
     assert!(reference("binary_basic", "0").mcnemar.is_none());
 }
 
@@ -322,4 +322,27 @@ fn without_solved_the_rest_stands() {
     )
     .unwrap();
     assert_eq!(c.mcnemar.unwrap().treatment_only, 1);
+}
+
+#[test]
+fn rows_written_twice_raise_a_warning() {
+    let once = "base,a,0\nbase,b,1\ntreatment,a,1\ntreatment,b,1\n";
+    let with =
+        |rows: &str| compare_files(&[("r.csv", &format!("arm,task,reward\n{rows}"))], defaults()).unwrap();
+    assert!(codes(&with(&once.repeat(2))).contains(&"identical_attempts"));
+    assert!(!codes(&with(once)).contains(&"identical_attempts"));
+    assert!(!codes(&with(&format!("{}base,a,1\n", once.repeat(2)))).contains(&"identical_attempts"));
+}
+
+#[test]
+fn an_interval_beyond_what_rewards_can_differ_by_is_remarked() {
+    let c = compare_files(
+        &[(
+            "r.csv",
+            "arm,task,reward\nbase,a,0\nbase,b,1\nbase,c,0\ntreatment,a,1\ntreatment,b,0\ntreatment,c,1\n",
+        )],
+        defaults(),
+    )
+    .unwrap();
+    assert!(c.ci.high.unwrap() > 1.0 && codes(&c).contains(&"beyond_range"), "{:?}", c.ci);
 }

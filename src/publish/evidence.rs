@@ -16,7 +16,7 @@ use crate::stats::registry;
 use std::collections::BTreeMap;
 
 /// Place of a value that charts and tables take, rather than a text.
-const STATISTICS: &str = "statistics";
+pub(super) const STATISTICS: &str = "statistics";
 /// Parts that count things: printed as whole numbers.
 const COUNTS: &[&str] = &["n", "gained", "lost", "both", "neither"];
 

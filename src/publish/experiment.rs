@@ -137,7 +137,13 @@ fn decision(folder: &Path) -> Result<Option<DecisionInput>> {
         .iter()
         .map(|leg| (leg.asks.clone(), leg.value.map_or("—".to_string(), text), text(leg.bar), leg.holds))
         .collect();
-    Ok(Some(DecisionInput { outcome: receipt.decision.outcome.as_str().into(), legs }))
+    let for_gain = receipt.decision.for_gain();
+    let held = for_gain.iter().filter(|leg| leg.holds == Some(true)).count();
+    Ok(Some(DecisionInput {
+        outcome: receipt.decision.outcome.as_str().into(),
+        legs,
+        for_gain: (held, for_gain.len()),
+    }))
 }
 
 /// Each arm and the harness it is evaluated in; the harvest's harness beside them.

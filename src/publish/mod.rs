@@ -106,9 +106,11 @@ pub fn build(root: &Path, out: &Path, context: &Context) -> Result<site::Built> 
     context.observer.begin("audit", None, "");
     let workspace = examine(root)?;
     let s = workspace.audit.summary;
+    let verdicts = &workspace.audit.verdicts;
+    let printed = verdicts.iter().filter(|entry| entry.place != evidence::STATISTICS).count();
     context.observer.end(&format!(
-        "{} match, {} mismatch, {} unverifiable, {} cited; {} rows checked",
-        s.matches, s.mismatches, s.unverifiable, s.cited, workspace.audit.rows_checked
+        "{printed} printed numbers and {} behind tables and charts: {} match, {} mismatch, {} unverifiable, {} cited; {} rows checked",
+        verdicts.len() - printed, s.matches, s.mismatches, s.unverifiable, s.cited, workspace.audit.rows_checked
     ));
     context.check()?;
     context.observer.begin("site", None, "");

@@ -251,6 +251,8 @@ pub struct DecisionInput {
     pub outcome: String,
     /// Question, value, bar, whether it holds (`None`: undefined).
     pub legs: Vec<(String, String, String, Option<bool>)>,
+    /// Of the legs that a positive outcome needs: how many hold, and how many there are.
+    pub for_gain: (usize, usize),
 }
 
 /// A data file and its first rows.

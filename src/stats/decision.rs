@@ -58,6 +58,14 @@ pub struct Decision {
     pub moved: usize,
 }
 
+impl Decision {
+    /// The legs that a positive outcome needs; the one that alone makes it negative stands after them.
+    pub fn for_gain(&self) -> &[Leg] {
+        let negative = usize::from(self.outcome != Outcome::Positive);
+        &self.legs[..self.legs.len().saturating_sub(negative)]
+    }
+}
+
 /// The pooled change with its headline interval; ends are null where undefined.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pooled {

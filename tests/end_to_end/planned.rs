@@ -90,7 +90,7 @@ fn files_of_other_editors_are_read_alike() {
     expect(0, &[&["site", "build"], &at[..]].concat());
     edit(&workspace, REPORT, "lifecycle", "\r lifecycle");
     let output = expect(2, &[&["claims", "check"], &at[..]].concat());
-    assert!(said(&output).contains("report.md:4") && said(&output).contains("hint:"), "{}", said(&output));
+    assert!(said(&output).contains("report.md:5") && said(&output).contains("hint:"), "{}", said(&output));
 }
 
 #[test]

@@ -155,6 +155,25 @@ impl Scene {
         format!("{value:#}\n")
     }
 
+    /// Why rows with a value have no interval, a sentence for each reason.
+    pub fn without_interval(&self) -> Vec<String> {
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (_, mark) in self.marks() {
+            if let At::Estimate { value: Number::Defined(_), low: Number::Undefined(why), .. } = &mark.at {
+                match reasons.iter_mut().find(|(known, _)| known == why) {
+                    Some((_, rows)) => rows.push(&mark.label),
+                    None => reasons.push((why, vec![&mark.label])),
+                }
+            }
+        }
+        let all = self.marks().count();
+        let sentence = |(why, rows): &(&str, Vec<&str>)| {
+            let of = if rows.len() == all { String::new() } else { format!(" for {}", rows.join(", ")) };
+            format!("Interval undefined{of}: {why}.")
+        };
+        reasons.iter().map(sentence).collect()
+    }
+
     /// The scene in words, for readers who do not see it.
     pub fn description(&self) -> String {
         match self.kind {

@@ -94,10 +94,19 @@ fn estimates(shown: &[Shown<'_>]) -> Vec<Value> {
 
 fn flags(shown: &[Shown<'_>]) -> Vec<String> {
     let mut flags: Vec<String> =
-        shown.iter().flat_map(|s| &s.number.warnings).map(|w| w.code.replace('_', " ")).collect();
+        shown.iter().flat_map(|s| &s.number.warnings).map(|w| flag(&w.code)).collect();
     flags.sort();
     flags.dedup();
     flags
+}
+
+/// A warning's code in plain words.
+fn flag(code: &str) -> String {
+    match code {
+        "few_nonzero" => "few tasks moved".into(),
+        "zero_variance" => "all tasks moved alike".into(),
+        other => other.replace('_', " "),
+    }
 }
 
 /// The worst verdict of the card's numbers; none while all are pending.

@@ -142,9 +142,8 @@ fn form(input: &ExperimentInput, tally: &Tally) -> Vec<Value> {
         (None, None) => "not started".to_string(),
     };
     let legs = input.decision.as_ref().map_or_else(String::new, |decision| {
-        let held = decision.legs.iter().filter(|(.., holds)| *holds == Some(true)).count();
-        let verb = if decision.legs.len() == 1 { "holds" } else { "hold" };
-        format!("{held} of {} {verb}", counted(decision.legs.len(), "leg"))
+        let (held, all) = decision.for_gain;
+        format!("{held} of {} for a gain {}", counted(all, "leg"), if all == 1 { "holds" } else { "hold" })
     });
     let verdict_note = if input.starved { "starved: too little to train on".to_string() } else { legs };
     let lock = input.locks.last();

@@ -53,7 +53,7 @@ pub fn figure(
         "technical_html": prose.inline(&input.technical, &place)?,
         "wide_svg": scene.svg(&id, Size::Wide),
         "narrow_svg": scene.svg(&id, Size::Narrow),
-        "caption": if pending { String::new() } else { agreeing(&input.caption) },
+        "caption": if pending { String::new() } else { caption(&input.caption, &scene) },
         "table_html": table_html(&table),
         // A long table is not printed; its rows are in the downloads.
         "bulk": table.rows.len() > 40,
@@ -64,6 +64,13 @@ pub fn figure(
         "derivations": derivations,
         "base": base,
     }))
+}
+
+/// The caption, and why rows have no interval.
+fn caption(given: &str, scene: &Scene) -> String {
+    let given = agreeing(given);
+    let reasons = scene.without_interval();
+    std::iter::once(given).chain(reasons).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 fn badge(input: &FigureInput, href: Option<&str>) -> String {

@@ -164,7 +164,13 @@ fn headline_words(pooled: &EstimateInput) -> Vec<String> {
         (Number::Defined(v), Some(low), Some(high)) => {
             format!("{} [{}, {}]", printed(*v, &style), printed(low, &style), printed(high, &style))
         }
-        (Number::Defined(v), ..) => format!("{}, interval undefined", printed(*v, &style)),
+        (Number::Defined(v), ..) => {
+            let why = match &pooled.low {
+                Number::Undefined(why) => format!(" ({why})"),
+                Number::Defined(_) => String::new(),
+            };
+            format!("{}, interval undefined{why}", printed(*v, &style))
+        }
     };
     let n = pooled.n.map(|n| {
         agreeing(&format!("n = {} tasks", printed(n, &Style { thousands: true, ..Style::plain(0) })))

@@ -18,18 +18,21 @@ use std::path::{Path, PathBuf};
 
 /// File in the root of a demo's workspace: `quick` or `full`.
 pub const DEMO_MARKER: &str = ".rederive-demo";
+/// Letters of an experiment's name: it names folders and stands in addresses.
+const LONGEST_NAME: usize = 80;
 /// The plan that `new` starts from.
 const PLAN: &str = include_str!("../../../templates/new/experiment.toml");
 
 /// Starts an experiment: writes the plan under `data/<slug>` and the first texts. Refuses a name
 /// that is taken or not made of `a-z`, `0-9` and `-`.
 pub fn new_experiment(workspace: &Path, slug: &str, plan: &str) -> Result<Vec<PathBuf>> {
-    let word = !slug.is_empty()
+    let word = (1..=LONGEST_NAME).contains(&slug.len())
         && !slug.starts_with('-')
         && slug.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if !word {
-        return Err(Error::invalid(format!("`{slug}` is not a name for an experiment"))
-            .hint("use a-z, 0-9 and `-`, such as `commit-an-answer`"));
+        return Err(Error::invalid(format!("`{slug}` is not a name for an experiment")).hint(format!(
+            "use a-z, 0-9 and `-`, such as `commit-an-answer`; at most {LONGEST_NAME} of them"
+        )));
     }
     let _lock = WriteLock::start(workspace)?;
     if list(workspace)?.iter().any(|known| known == slug) {
@@ -114,9 +117,14 @@ fn existing(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// The draft for `ending` in place of `old`, where that is a draft of another state.
+/// The draft for `ending` in place of `old`, where that is a draft of an earlier state.
 fn followed(experiment: &Experiment, ending: &Ending, old: &str, today: &str) -> Option<String> {
     let drafted = unsealed(old)?;
+    let open =
+        [Ending::Planned, Ending::Underway].map(|open| format!("lifecycle = \"{}\"", open.lifecycle()));
+    if !drafted.lines().any(|line| open.iter().any(|open| open == line)) {
+        return None;
+    }
     let day = |key: &str| drafted.lines().find_map(|line| line.strip_prefix(key)).unwrap_or(today);
     let now = documents::report(experiment, ending, day("started = "), day("ended = "));
     (without_numbers(&now) != without_numbers(&drafted)).then(|| seal(&now))
@@ -203,7 +211,9 @@ mod tests {
         assert!(
             new_experiment(dir.path(), "my-try", PLAN).unwrap_err().to_string().contains("exists already")
         );
-        assert!(new_experiment(dir.path(), "My Try", PLAN).is_err());
+        for bad in ["My Try", "", "-a", &"a".repeat(81)] {
+            assert!(new_experiment(dir.path(), bad, PLAN).is_err(), "{bad}");
+        }
     }
 
     const POSITIVE: Ending = Ending::Decided { outcome: Outcome::Positive, change: Change::Interval };
@@ -248,6 +258,7 @@ mod tests {
         let log = fs_err::read_to_string(pages.join("log.md")).unwrap();
         assert_eq!(log.matches("\n## ").count() + 1, 2, "{log}");
         assert!(texts(&experiment, &POSITIVE).unwrap().is_empty());
+        assert!(texts(&experiment, &Ending::Underway).unwrap().is_empty(), "never backwards");
     }
 
     #[test]

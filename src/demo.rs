@@ -109,10 +109,11 @@ fn prepare(folder: &Path, quick: bool) -> Result<(String, WriteLock)> {
     Ok((if quick { QUICK_PLAN } else { FULL_PLAN }.to_string(), lock))
 }
 
-/// Whether a folder holds anything but the lock of a demo that was ended before it began.
+/// Whether a folder holds anything but what a demo left that was ended before it began.
 fn occupied(folder: &Path) -> Result<bool> {
     for entry in fs_err::read_dir(folder)? {
-        if entry?.file_name() != write_lock::FILE {
+        let name = entry?.file_name();
+        if name != write_lock::FILE && !name.to_string_lossy().starts_with(".partial-") {
             return Ok(true);
         }
     }

@@ -53,6 +53,9 @@ pub fn sha256_json(value: &impl Serialize) -> Result<String> {
 /// Writes a file so that a crash leaves either the old or the new contents: temporary
 /// file in the same folder, `fsync`, rename, `fsync` of the folder.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    // A linked text stays a link, and a file keeps who may read it.
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    let path = target.as_path();
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs_err::create_dir_all(folder)?;
     let mut file = tempfile::Builder::new().prefix(".partial-").tempfile_in(folder)?;
@@ -61,7 +64,8 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        let known = std::fs::metadata(path).map(|m| m.permissions());
+        file.as_file().set_permissions(known.unwrap_or(std::fs::Permissions::from_mode(0o644)))?;
     }
     file.persist(path).map_err(|e| {
         std::io::Error::new(e.error.kind(), format!("cannot replace `{}`: {}", path.display(), e.error))

@@ -36,6 +36,11 @@ impl WriteLock {
 
     fn lock(workspace: &Path) -> Result<WriteLock> {
         let path = workspace.join(FILE);
+        if std::fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file()) {
+            return Err(Error::invalid("is no plain file, and writing to it could change another one")
+                .at(path.display())
+                .hint("remove it: the lock is made anew"));
+        }
         let opened =
             fs_err::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
         let mut file = match opened {
@@ -87,6 +92,20 @@ fn taken(workspace: &Path, file: &mut fs_err::File) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_lock_that_is_a_link_is_refused_and_its_target_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, keep) = (dir.path().join("lab"), dir.path().join("keep.txt"));
+        fs_err::create_dir_all(root.join("data")).unwrap();
+        fs_err::write(&keep, "precious").unwrap();
+        fs_err::os::unix::fs::symlink(&keep, root.join(FILE)).unwrap();
+        for lock in [WriteLock::start(&root), WriteLock::take(&root)] {
+            assert!(lock.map(|_| ()).unwrap_err().to_string().contains("no plain file"));
+        }
+        assert_eq!(fs_err::read_to_string(&keep).unwrap(), "precious");
+    }
 
     #[test]
     fn there_is_one_writer_at_a_time_and_the_second_is_told_who() {

@@ -19,10 +19,29 @@ fn files(folder: &str, extension: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The part of a file that ships: everything before its test module, comments dropped.
+/// The part of a file that ships: comments dropped, and everything that only tests compile: items of one
+/// line (`mod tests;`, a `use`) alone, anything else with all that follows it.
 fn shipped(text: &str) -> String {
-    let code = text.split("\n#[cfg(test)]").next().unwrap_or(text);
-    code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+    let mut out = Vec::new();
+    let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    while let Some(line) = lines.next() {
+        if line != "#[cfg(test)]" {
+            out.push(line);
+            continue;
+        }
+        let item = lines.by_ref().find(|line| !line.starts_with("#[")).unwrap_or_default();
+        if !item.ends_with(';') {
+            break;
+        }
+    }
+    out.join("\n")
+}
+
+#[test]
+fn what_ships_is_told_from_what_only_tests_compile() {
+    let text = "//! Doc.\nmod a;\n#[cfg(test)]\nmod tests;\nfn b() {}\n#[cfg(test)]\n#[path = \"x.rs\"]\nmod more;\nfn c() {}\n\
+        #[cfg(test)]\nmod inner {\n    fn d() {}\n}\n";
+    assert_eq!(shipped(text), "mod a;\nfn b() {}\nfn c() {}");
 }
 
 fn complain(complaints: &[String]) {

@@ -4,7 +4,7 @@
 
 use super::Finding;
 use super::estimators::{self, Part};
-use super::paired::{self, Change};
+use super::paired::{self, Change, SAME};
 use super::plan_rules::Case;
 use super::walk::{Attempt, walk};
 use crate::claims::derivation::{Accepts, Cluster, DataSet, Derivation, Estimator};
@@ -57,14 +57,14 @@ pub fn check(case: &Case) -> Vec<Finding> {
         let of_seed: Vec<&Attempt> =
             attempts.iter().copied().filter(|a| u64::try_from(a.seed) == Ok(*seed)).collect();
         let value = settle(change(&of_seed, &arms, &derivation).delta, leg_value(at));
-        expected.push(Leg { value, bar, holds: value.map(|value| value >= bar) });
+        expected.push(Leg { value, bar, holds: value.map(|value| value >= bar - SAME) });
     }
-    expected.push(Leg { value: low, bar: 0.0, holds: low.map(|low| low > 0.0) });
+    expected.push(Leg { value: low, bar: 0.0, holds: low.map(|low| low > SAME) });
     let spread = settle(null_spread(case, &arms[0]), receipt.get("null_spread").and_then(Value::as_f64));
     if let Some(spread) = spread {
-        expected.push(Leg { value: Some(spread), bar, holds: Some(spread < bar) });
+        expected.push(Leg { value: Some(spread), bar, holds: Some(spread < bar - SAME) });
     }
-    let below = high.map(|high| high < bar);
+    let below = high.map(|high| high < bar - SAME);
     let outcome = if expected.iter().all(|leg| leg.holds == Some(true)) {
         "positive"
     } else if below == Some(true) {

@@ -191,7 +191,14 @@ pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Findin
             }
         };
         let receipt = value.get("receipt").unwrap_or(&value);
-        let is_lock = file.rsplit('/').next().is_some_and(|name| name.starts_with("plan-"));
+        let name = file.rsplit('/').next().unwrap_or_default();
+        let is_lock = ["plan-harvest.json", "plan-train.json", "plan-evaluate.json"].contains(&name);
+        if !is_lock
+            && !["harvest.json", "train.json", "merge.json", "headroom.json", "decision.json"].contains(&name)
+        {
+            let detail = "is the receipt of no stage".into();
+            findings.push(Finding::new("receipt_file", &file, None, detail));
+        }
         if !is_lock
             && (value.get("receipt").is_none() || value.get("sha256").and_then(Value::as_str).is_none())
         {

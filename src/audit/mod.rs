@@ -28,7 +28,6 @@ mod weights;
 
 pub use crate::claims::value::Verdict;
 
-use crate::claims::check;
 use crate::claims::derivation::{DataSet, Reference};
 use crate::claims::front_matter::Document;
 use crate::claims::ledger::Population;
@@ -50,7 +49,7 @@ use std::path::Path;
 pub struct Options<'a> {
     /// Values that pages take from cached statistics (charts, tables), by reference
     /// (`derive:<scope>.<id>…`): each is recomputed and compared to 1e-9.
-    pub book: Option<&'a BTreeMap<String, f64>>,
+    pub book: Option<&'a BTreeMap<String, Option<f64>>>,
 }
 
 /// One printed number.
@@ -122,6 +121,12 @@ pub struct AuditReport {
 }
 
 impl AuditReport {
+    /// Adds what another check found in a text: a rule that is not the second road's own.
+    pub fn add(&mut self, rule: &'static str, file: &str, detail: String) {
+        self.findings.push(Finding::new(rule, file, None, detail));
+        self.summary.findings = self.findings.len();
+    }
+
     /// Whether nothing mismatches and every rule holds.
     pub fn passed(&self) -> bool {
         self.summary.mismatches == 0 && self.findings.is_empty()
@@ -170,10 +175,6 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     findings.extend(structure(workspace, &texts, &slugs, &sheets));
     findings.extend(planned(workspace, &texts, &slugs, &sheets));
     findings.extend(texts.documents().flat_map(hidden_addresses));
-    findings.extend(check::unbound(&texts).into_iter().map(|unbound| {
-        let detail = format!("line {}: {}", unbound.line, unbound.text);
-        Finding::new("unbound", &unbound.file, None, detail)
-    }));
     let mut road = Road::new(workspace, &texts, &sheets);
     findings.extend(claims(&texts, &road, &sheets));
     let mut verdicts = Vec::new();
@@ -279,8 +280,7 @@ fn planned(
         let plan = match plan {
             Ok(plan) => plan,
             Err(why) => {
-                let ran = ROW_SETS.iter().any(|data| sheet(slug, *data).rows().next().is_some());
-                findings.extend(plan_rules::invalid_plan(workspace, slug, ran, &why));
+                findings.push(plan_rules::invalid_plan(slug, &why));
                 continue;
             }
         };
@@ -378,7 +378,7 @@ fn judge(road: &mut Road, place: String, reference: &Reference, text: &str) -> E
         (Err(Failure::Wrong(why)), _) => (Verdict::Mismatch, None, Some(why)),
         (Err(Failure::Unverifiable(why)), _) => (Verdict::Unverifiable, None, Some(why)),
         // An empty link that waits for rows prints nothing, and there is nothing to compare.
-        (Ok(Part::Undefined(why)), _) if text.is_empty() => {
+        (Ok(Part::Undefined(why)), _) if text.trim().is_empty() => {
             (Verdict::Unverifiable, None, Some(format!("pending: {why}")))
         }
         (Ok(part), Err(why)) => (Verdict::Mismatch, part.get(), Some(why)),
@@ -420,17 +420,25 @@ fn cited(road: &Road, reference: &Reference, verdict: Verdict) -> Verdict {
 }
 
 /// A value of the book against the rows.
-fn judge_value(road: &mut Road, text: &str, value: f64) -> Entry {
+fn judge_value(road: &mut Road, text: &str, value: Option<f64>) -> Entry {
     let address = text.strip_prefix("derive:").unwrap_or(text);
     let reference = Reference::parse(address);
     let part = match &reference {
         Ok(reference) => road.part(reference),
         Err(error) => Err(Failure::Wrong(error.to_string())),
     };
-    let (verdict, recomputed, reason) = match part {
-        Err(Failure::Wrong(why)) => (Verdict::Mismatch, None, Some(why)),
-        Err(Failure::Unverifiable(why)) => (Verdict::Unverifiable, None, Some(why)),
-        Ok(part) => {
+    let (verdict, recomputed, reason) = match (part, value) {
+        (Ok(Part::Number(own) | Part::Within { value: own, .. }), None) => {
+            (Verdict::Mismatch, Some(own), Some("is undefined there, and the rows give a number".into()))
+        }
+        (Ok(Part::Undefined(why)), None) => (Verdict::Match, None, Some(why)),
+        // What the other road calls undefined, and this one cannot reach, is printed by nobody.
+        (Err(Failure::Wrong(why) | Failure::Unverifiable(why)), None) => {
+            (Verdict::Unverifiable, None, Some(why))
+        }
+        (Err(Failure::Wrong(why)), Some(_)) => (Verdict::Mismatch, None, Some(why)),
+        (Err(Failure::Unverifiable(why)), Some(_)) => (Verdict::Unverifiable, None, Some(why)),
+        (Ok(part), Some(value)) => {
             let near =
                 |own: Option<f64>| own.is_some_and(|own| (own - value).abs() <= 1e-9 * own.abs().max(1.0));
             let (verdict, reason) = compare(&part, near, Some((value, value)));
@@ -440,7 +448,7 @@ fn judge_value(road: &mut Road, text: &str, value: f64) -> Entry {
     Entry {
         place: "statistics".into(),
         reference: format!("derive:{address}"),
-        printed: value.to_string(),
+        printed: value.map_or_else(|| "—".to_string(), |value| value.to_string()),
         recomputed,
         verdict: reference.map_or(verdict, |reference| cited(road, &reference, verdict)),
         reason,

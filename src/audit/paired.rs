@@ -17,7 +17,7 @@ const ONE_BY_ONE: usize = 4_096;
 const FEW_VALUES: usize = 256;
 
 /// Task means this close do not differ.
-const SAME: f64 = 1e-12;
+pub(super) const SAME: f64 = 1e-12;
 
 /// One number for one task.
 #[derive(Debug, Clone, PartialEq)]

@@ -72,13 +72,10 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
     findings
 }
 
-/// A plan that cannot be read although something was run under it.
-pub fn invalid_plan(workspace: &Path, slug: &str, ran: bool, why: &str) -> Option<Finding> {
-    let locked = [Stage::Harvest, Stage::Train, Stage::Evaluate]
-        .iter()
-        .any(|stage| workspace.join(format!("data/{slug}/receipts/plan-{}.json", stage.as_str())).exists());
-    let detail = format!("rows or locks exist, and this is no plan: {}", why.replace('\n', " "));
-    (ran || locked).then(|| Finding::new("plan_lock", &format!("data/{slug}/experiment.toml"), None, detail))
+/// A plan that cannot be read: nothing may be run under it, nor quoted from it.
+pub fn invalid_plan(slug: &str, why: &str) -> Finding {
+    let detail = format!("this is no plan: {}", why.replace('\n', " "));
+    Finding::new("plan_lock", &format!("data/{slug}/experiment.toml"), None, detail)
 }
 
 /// A stage's lock against its own hash, the plan as it stands, the rows and the receipts.
@@ -188,7 +185,7 @@ fn receipts_of_later_work(case: &Case) -> Vec<Finding> {
         .collect()
 }
 
-/// The verdict of the report against the receipts that would give it.
+/// The verdict of the report, and what its text and log state, against the receipts that would give it.
 fn verdict(case: &Case) -> Vec<Finding> {
     let Some(front) = case.front else { return Vec::new() };
     let file = format!("site/experiments/{}/report.md", case.slug);
@@ -201,30 +198,30 @@ fn verdict(case: &Case) -> Vec<Finding> {
     });
     let decision = case.receipt("decision");
     let outcome = decision.as_ref().and_then(|receipt| receipt.get("decision")?.get("outcome")?.as_str());
-    if let Some(outcome) = outcome.filter(|outcome| printed == Some(outcome)) {
-        return case.texts.iter().flat_map(|text| verdicts::contradictions(text, outcome)).collect();
-    }
-    let detail = match (printed, outcome) {
+    let ended = ["harvest", "merge"].into_iter().any(|gate| refused(case, gate));
+    let stated = outcome.unwrap_or(if ended { "inconclusive" } else { "" });
+    let mut findings: Vec<Finding> =
+        case.texts.iter().flat_map(|text| verdicts::contradictions(text, stated)).collect();
+    let wrong = |detail: String| Some(Finding::new("verdict", &file, None, detail));
+    findings.extend(match (printed, outcome) {
         (Some(printed), Some(outcome)) if printed != outcome => {
-            format!("the verdict says `{printed}`, the decision is `{outcome}`")
+            wrong(format!("the verdict says `{printed}`, the decision is `{outcome}`"))
         }
         (None, Some(outcome)) if front.lifecycle == Lifecycle::Finished => {
-            format!("is finished without a verdict, and the decision is `{outcome}`")
+            wrong(format!("is finished without a verdict, and the decision is `{outcome}`"))
         }
-        (Some("design-negative"), None) => {
-            if refused(case, "headroom") {
-                return Vec::new();
-            }
-            "the verdict says `design-negative`, and no headroom receipt refused the plan".into()
+        (Some("design-negative"), None) if !refused(case, "headroom") => {
+            wrong("the verdict says `design-negative`, and no headroom receipt refused the plan".into())
         }
-        (Some("inconclusive"), None) if front.starved => return starved(case, &file),
-        (Some("inconclusive"), None) if refused(case, "merge") => return Vec::new(),
+        (Some("inconclusive"), None) if front.starved => None,
+        (Some("inconclusive"), None) if refused(case, "merge") => None,
         (Some(printed @ ("positive" | "negative" | "inconclusive")), None) => {
-            format!("the verdict says `{printed}`, and there is no decision")
+            wrong(format!("the verdict says `{printed}`, and there is no decision"))
         }
-        _ => return Vec::new(),
-    };
-    vec![Finding::new("verdict", &file, None, detail)]
+        _ => None,
+    });
+    findings.extend(front.starved.then(|| starved(case, &file)).flatten());
+    findings
 }
 
 /// Whether the receipt of a gate says that it did not pass.
@@ -256,12 +253,12 @@ fn lifecycle(case: &Case) -> Option<Finding> {
 }
 
 /// A report may only say starved where the harvest receipt does.
-fn starved(case: &Case, file: &str) -> Vec<Finding> {
+fn starved(case: &Case, file: &str) -> Option<Finding> {
     let said = case
         .receipt("harvest")
         .is_some_and(|receipt| receipt.get("starved").is_some_and(|starved| !starved.is_null()));
     let detail = "the report says starved, and no harvest receipt does";
-    (!said).then(|| Finding::new("verdict", file, None, detail.into())).into_iter().collect()
+    (!said).then(|| Finding::new("verdict", file, None, detail.into()))
 }
 
 /// Every event seed of a row must stand in the ledger for this experiment and purpose.

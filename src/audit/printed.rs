@@ -208,6 +208,17 @@ mod tests {
         assert_eq!(agrees(&printed, Some(value)), expected, "{text} for {value}");
     }
 
+    /// The two roads share no code, so that the lists stand twice; they must not drift apart.
+    #[test]
+    fn both_roads_know_the_same_scale_words() {
+        let sorted = |words: &[&'static str]| {
+            let mut words = words.to_vec();
+            words.sort_unstable();
+            words
+        };
+        assert_eq!(sorted(&SCALES), sorted(crate::claims::beside::SCALES));
+    }
+
     #[test]
     fn rounding_is_half_away_and_near_ties_count() {
         check("0.13", 0.125, true);

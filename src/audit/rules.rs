@@ -309,6 +309,7 @@ pub fn seeds_spent_twice(experiments: &[Experiment], ledger: &str) -> Vec<Findin
             spend(seed, experiment.slug, purpose, file);
         }
     }
+    let mut ledgered: BTreeSet<(i64, String, String)> = BTreeSet::new();
     for line in ledger.lines() {
         let entry: Value = serde_json::from_str(line).unwrap_or_default();
         let text = |key: &str| entry.get(key).and_then(Value::as_str);
@@ -316,11 +317,16 @@ pub fn seeds_spent_twice(experiments: &[Experiment], ledger: &str) -> Vec<Findin
             (entry.get("seed").and_then(Value::as_i64), text("experiment"), text("purpose"))
         {
             spend(seed, slug, purpose, "data/seeds.jsonl");
+            ledgered.insert((seed, slug.to_string(), purpose.to_string()));
         }
     }
     let mut findings = Vec::new();
     for (seed, uses) in spent {
-        if let (true, Some((_, file))) = (uses.len() > 1, uses.iter().next_back()) {
+        // Named is who came second: the one that the ledger does not know.
+        let late = uses
+            .iter()
+            .find(|((slug, purpose), _)| !ledgered.contains(&(seed, slug.clone(), purpose.clone())));
+        if let (true, Some((_, file))) = (uses.len() > 1, late.or(uses.iter().next_back())) {
             let all: Vec<String> =
                 uses.keys().map(|(slug, purpose)| format!("`{slug}` ({purpose})")).collect();
             findings.push(Finding::new(

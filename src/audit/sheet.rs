@@ -103,12 +103,14 @@ fn read_all<R: Row>(workspace: &Path, slug: &str, folder: &str) -> Result<(Sheet
     Ok((sheet, findings))
 }
 
-/// Every file under a folder of the workspace, as rising paths relative to the workspace.
+/// Every file under a folder of the workspace, as rising paths relative to the workspace. What a killed
+/// write left (`.partial-…`) is nobody's data.
 pub fn files_under(workspace: &Path, folder: &str) -> Vec<String> {
     let mut paths: Vec<String> = walkdir::WalkDir::new(workspace.join(folder))
         .into_iter()
         .filter_map(|entry| entry.ok())
         .filter(|entry| entry.file_type().is_file())
+        .filter(|entry| !entry.file_name().to_string_lossy().starts_with(".partial-"))
         .filter_map(|entry| entry.path().strip_prefix(workspace).ok().map(slashed))
         .collect();
     paths.sort();

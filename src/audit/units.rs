@@ -82,6 +82,32 @@ fn signed_model(case: &Case) -> Option<String> {
         .find_map(|name| Some(case.receipt(name)?.get("model_sha256")?.as_str()?.to_string()))
 }
 
+/// Base units on calibration and null seeds that a signed gate or decision must have read.
+fn missing_units(case: &Case) -> Vec<Finding> {
+    let (plan, sheet) = (case.plan, case.episodes);
+    let base = plan.arms.first().map_or("", |arm| arm.name.as_str());
+    let there: BTreeSet<i64> = sheet
+        .rows()
+        .filter(|(_, _, row)| sheet.text(row, "arm") == base)
+        .filter_map(|(_, _, row)| sheet.whole(row, "seed"))
+        .collect();
+    let needed = [
+        ("headroom", &plan.seeds.calibrate),
+        ("decision", &plan.seeds.calibrate),
+        ("decision", &plan.seeds.null),
+    ];
+    let signed = needed.into_iter().filter(|(receipt, _)| case.receipt(receipt).is_some());
+    let missing: BTreeSet<(u64, &str)> = signed
+        .flat_map(|(receipt, seeds)| seeds.iter().map(move |seed| (*seed, receipt)))
+        .filter(|(seed, _)| !i64::try_from(*seed).is_ok_and(|seed| there.contains(&seed)))
+        .collect();
+    let finding = |(seed, receipt): (u64, &str)| {
+        let detail = format!("is signed, and there is no episode of `{base}` under the planned seed {seed}");
+        Finding::new("unit_incomplete", &case.receipt_path(receipt), None, detail)
+    };
+    missing.into_iter().map(finding).collect()
+}
+
 /// Units whose families, levels and numbers of attempts are not those of the plan.
 fn incomplete(case: &Case) -> Vec<Finding> {
     let (plan, sheet) = (case.plan, case.episodes);
@@ -95,7 +121,7 @@ fn incomplete(case: &Case) -> Vec<Finding> {
         .flat_map(|family| plan.tasks.levels.iter().map(|level| (family.clone(), i64::from(*level))));
     let kinds: BTreeSet<(String, i64)> = kinds.collect();
     let wanted = plan.tasks.per_family as usize * plan.harness.evaluate.rollouts as usize;
-    let mut findings = Vec::new();
+    let mut findings = missing_units(case);
     for (file, has) in units {
         for kind in has.keys().chain(&kinds).collect::<BTreeSet<_>>() {
             let count = has.get(kind).copied().unwrap_or(0);

@@ -6,7 +6,7 @@ use crate::claims::links;
 
 const WORDS: [&str; 3] = ["inconclusive", "positive", "negative"];
 /// What names the verdict, and how it goes on to the word itself.
-const NAMES: [&str; 4] = ["outcome", "verdict", "result", "conclusion"];
+const NAMES: [&str; 3] = ["outcome", "verdict", "conclusion"];
 const VERBS: [&str; 4] = [" is ", " was ", ": ", " remains "];
 /// What makes a rule of a sentence: "the outcome is positive when every leg holds".
 const CONDITIONS: [&str; 6] = ["when ", "if ", "unless ", "only ", "where ", "as soon as "];
@@ -16,14 +16,16 @@ const CONDITIONS: [&str; 6] = ["when ", "if ", "unless ", "only ", "where ", "as
 pub fn contradictions(document: &Document, outcome: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for passage in document.passages() {
-        let prose = links::scan(passage.text).prose.to_ascii_lowercase();
+        let (prose, offsets) = flat(&links::scan(passage.text).prose);
         for word in WORDS.iter().filter(|word| **word != outcome) {
             for (at, _) in prose.match_indices(word) {
                 if !states(&prose[..at], &prose[at + word.len()..]) {
                     continue;
                 }
-                let line = document.line(passage.offset(at));
-                let detail = format!("line {line} says the outcome is {word}, and it is {outcome}");
+                let line = document.line(passage.offset(offsets[at]));
+                let is =
+                    if outcome.is_empty() { "nothing is decided".into() } else { format!("it is {outcome}") };
+                let detail = format!("line {line} says the outcome is {word}, and {is}");
                 findings.push(Finding::new("verdict", &document.path, None, detail));
             }
         }
@@ -31,13 +33,39 @@ pub fn contradictions(document: &Document, outcome: &str) -> Vec<Finding> {
     findings
 }
 
+/// The text in lower case with single blanks and without characters that nobody sees, and for each byte
+/// where it came from.
+fn flat(prose: &str) -> (String, Vec<usize>) {
+    let (mut out, mut offsets) = (String::with_capacity(prose.len()), Vec::with_capacity(prose.len()));
+    for (at, c) in prose.char_indices() {
+        match c {
+            '\u{ad}' | '\u{34f}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' => continue,
+            c if c.is_whitespace() && out.ends_with(' ') => continue,
+            c if c.is_whitespace() => out.push(' '),
+            c => out.push(c.to_ascii_lowercase()),
+        }
+        offsets.resize(out.len(), at);
+    }
+    (out, offsets)
+}
+
 fn states(before: &str, after: &str) -> bool {
     let whole = !after.starts_with(|c: char| c.is_alphanumeric() || c == '-') && !before.ends_with('-');
     let marks = ['*', '_', '`'];
     let bare = before.trim_end_matches(marks);
     let emphasised = before.ends_with(marks) && after.starts_with(marks) && bare.trim_end().ends_with(':');
-    let rest = after.trim_start_matches(marks);
-    let rule = CONDITIONS.iter().any(|word| rest.trim_start().starts_with(word));
+    let rest = after.trim_start_matches(marks).trim_start();
+    let sentence = before.rsplit(['.', '!', '?']).next().unwrap_or_default();
+    let supposed = ["if ", "when ", "whether ", "unless ", "should "];
+    let listed = [", ", "or ", "and "].iter().any(|joint| {
+        let next = rest.strip_prefix(joint).map(|next| next.trim_start_matches(marks));
+        next.is_some_and(|next| WORDS.iter().any(|word| next.starts_with(word)))
+    });
+    let rule = CONDITIONS.iter().any(|word| rest.starts_with(word))
+        || supposed
+            .iter()
+            .any(|word| sentence.trim_start().starts_with(word) || sentence.contains(&format!(" {word}")))
+        || listed;
     let named = VERBS.iter().filter_map(|verb| bare.strip_suffix(verb));
     whole
         && !rule
@@ -58,11 +86,13 @@ mod tests {
     fn only_a_stated_verdict_is_held_against_the_outcome() {
         check("Every leg holds: **positive**.", 1);
         check("By the rule the outcome is positive.\n\nThe verdict: *negative*", 2);
-        check("Every leg holds: *positive*. The conclusion was positive, the result _is_ positive.", 2);
-        check("The result remains __negative__. It ends thus: _negative_.", 2);
+        check("Every leg holds: *positive*. The conclusion was positive.", 2);
+        check("The outcome remains __negative__. It ends thus: _negative_.", 2);
         check("Not met: **inconclusive**. The outcome is inconclusive.", 0);
         check("It would be positive if every leg held; a negative result, a design-negative one.", 0);
         check("The outcome is positively unclear.", 0);
+        check("If the outcome is positive, we deploy; on one seed the result was positive.", 0);
+        check("Three outcomes are possible: **positive**, **negative** or **inconclusive**.", 0);
         check(
             "The outcome is positive when every leg holds, and the result is negative only below the bar.",
             0,

@@ -5,7 +5,7 @@ use super::visible::{BORDER, ENTITY, LINK, project};
 use std::ops::Range;
 
 /// Words that multiply or divide the number before them.
-const SCALES: &[&str] = &[
+pub(crate) const SCALES: &[&str] = &[
     "hundred",
     "hundreds",
     "thousand",
@@ -133,7 +133,7 @@ fn right(after: &[char], printed: &str) -> Trouble {
         Some(c) if PARTS.contains(c) => {
             return trouble(&format!("`{c}` follows the number outside its brackets"), WHOLE);
         }
-        Some(c) if c.is_numeric() && blanks == 1 && continues(printed, &word, rest[0]) => {
+        Some(c) if c.is_numeric() && blanks > 0 && continues(printed, &word, rest[0]) => {
             return trouble(&format!("`{word}` after the number reads as more of its digits"), OWN);
         }
         _ => {}
@@ -238,7 +238,7 @@ fn spaced(before: &[char], printed: &str) -> Trouble {
     }
     let alone = further.first().is_none_or(|c| c.is_whitespace() || matches!(*c, '(' | BORDER));
     let leading: String = printed.chars().take_while(char::is_ascii_digit).collect();
-    if blanks == 1 && alone && word.chars().count() <= 3 && continues(&word, &leading, before[0]) {
+    if alone && word.chars().count() <= 3 && continues(&word, &leading, before[0]) {
         return trouble(&format!("`{word}` before the number reads as more of its digits"), OWN);
     }
     None

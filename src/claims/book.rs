@@ -152,19 +152,18 @@ impl Book {
         Ok(Resolved { number, evaluated, derived, entry })
     }
 
-    /// Every defined number by its address, as the audit compares them.
-    pub fn numbers(&self) -> BTreeMap<String, f64> {
+    /// Every number by its address, as the audit compares them; `None` where it is undefined although there
+    /// are rows.
+    pub fn numbers(&self) -> BTreeMap<String, Option<f64>> {
         let mut out = BTreeMap::new();
         for entry in self.entries() {
             let Ok(derived) = &entry.outcome else { continue };
             let rows = derived.rows.iter().map(|(label, evaluated)| (Some(label.clone()), evaluated));
             for (row, evaluated) in std::iter::once((None, &derived.total)).chain(rows) {
                 for (part, number) in &evaluated.parts {
-                    if let Some(value) = number.get() {
-                        let (scope, id) = (entry.scope.clone(), entry.id.clone());
-                        let reference = Reference { scope, id, row: row.clone(), part: part.clone() };
-                        out.insert(reference.to_string(), value);
-                    }
+                    let (scope, id) = (entry.scope.clone(), entry.id.clone());
+                    let reference = Reference { scope, id, row: row.clone(), part: part.clone() };
+                    out.insert(reference.to_string(), number.get());
                 }
             }
         }

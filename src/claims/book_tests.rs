@@ -39,7 +39,7 @@ fn references_lead_to_numbers() {
     assert_eq!(get("demo.delta.n"), 12.0);
     assert!((get("demo.by_family/a") - 0.75).abs() < 1e-12);
     assert_eq!(get("demo.matched"), 210.0);
-    assert_eq!(book.numbers()["derive:demo.matched"], 210.0);
+    assert_eq!(book.numbers()["derive:demo.matched"], Some(210.0));
     assert!(book.numbers().contains_key("derive:demo.by_family/a.n"));
     let resolved = resolve(&book, "demo.delta").unwrap();
     let sources: Vec<(&str, usize, usize)> =

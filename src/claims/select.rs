@@ -139,7 +139,7 @@ fn mixed_events(table: &Table, derivation: &Derivation, rows: &[Chosen<'_>]) -> 
 /// missing value equals nothing.
 pub fn same(have: &Cell, want: &Cell) -> bool {
     match (have, want) {
-        (Cell::Real(_), Cell::Int(_) | Cell::Real(_)) => have.number() == want.number(),
+        (Cell::Int(_) | Cell::Real(_), Cell::Int(_) | Cell::Real(_)) => have.number() == want.number(),
         (Cell::Null, _) => false,
         _ => have == want,
     }

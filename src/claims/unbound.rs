@@ -66,6 +66,8 @@ const GLUED: &[&str] = &[
     "times",
     "k",
     "pct",
+    "tok",
+    "tokens",
 ];
 
 /// Words after which a number is no year: `2000 tasks`.
@@ -167,7 +169,7 @@ fn is_free(text: &str) -> bool {
         return true;
     }
     if text.chars().any(char::is_alphabetic) {
-        return !is_glued(text);
+        return !is_glued(text) && !holds_quantity(text);
     }
     let groups = |by: char| text.split(by).map(whole).collect::<Option<Vec<&str>>>();
     let lengths = |by: char| groups(by).map(|g| g.iter().map(|d| d.len()).collect::<Vec<_>>());
@@ -189,11 +191,32 @@ fn is_day(text: &str) -> bool {
         .all(|d| whole(d).and_then(|d| d.parse().ok()).is_some_and(|d: u32| (1..=31).contains(&d)))
 }
 
+/// `97%-accurate`, `0.31/task`, `Reward:0.97`, `1e-4`: a quantity beside letters, not a name.
+fn holds_quantity(text: &str) -> bool {
+    let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+    let percent = text.contains('%') && text.contains(|c: char| c.is_ascii_digit());
+    let plain = text.trim_start_matches(['+', '-', '\u{2212}']);
+    let number = |part: &str| {
+        let part = part.trim_start_matches(['+', '-', '\u{2212}']);
+        digit(part.chars().next()) && part.chars().all(|c| c.is_ascii_digit() || c == '.')
+    };
+    let lead = plain.split([':', ',', '/']).next().unwrap_or_default();
+    let leads = lead.len() < plain.len() && number(lead);
+    let ends = text.rsplit([':', ',']).next().is_some_and(|tail| {
+        tail.len() < text.len() && number(tail) && tail.contains('.') && tail.matches('.').count() == 1
+    });
+    let power = plain.split_once(['e', 'E']).is_some_and(|(mantissa, power)| {
+        let power = power.trim_start_matches(['+', '-', '\u{2212}']);
+        number(mantissa) && !power.is_empty() && power.chars().all(|c| c.is_ascii_digit())
+    });
+    percent || leads || ends || power
+}
+
 /// `3x`, `12ms`, `26-point`: a number with its unit, not a name.
 fn is_glued(text: &str) -> bool {
     let text = text.trim_start_matches(['+', '-', '\u{2212}']);
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == ',')).unwrap_or(text.len());
-    let unit = text[end..].trim_start_matches(['-', '%']);
+    let unit = text[end..].trim_start_matches(['-', '%']).split('/').next().unwrap_or_default();
     end > 0 && GLUED.contains(&unit.to_lowercase().as_str())
 }
 

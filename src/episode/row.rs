@@ -280,7 +280,7 @@ rows! {
         evidence: String,
         /// When the episode started, UTC, RFC 3339.
         started_at: String,
-        /// SHA-256 of version, source revision, features, instruction set, dtype and slots.
+        /// SHA-256 of version, hash of the sources, features, instruction set, dtype, slots, and the model's config, tokenizer and template.
         engine_sha256: String,
         /// Chained hash of this row and all before it in its file.
         row_sha256: String,

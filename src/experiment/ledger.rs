@@ -26,16 +26,18 @@ pub fn path(workspace: &Path) -> PathBuf {
     workspace.join("data").join("seeds.jsonl")
 }
 
-/// All spent seeds, oldest first. A torn last line (power loss while appending) is ignored.
+/// All spent seeds, oldest first. A torn last line (power loss while appending) is ignored; a whole one
+/// that only lacks its line end (an editor's habit) counts.
 pub fn read(workspace: &Path) -> Result<Vec<Spent>> {
     let path = path(workspace);
     if !path.exists() {
         return Ok(Vec::new());
     }
     let text = fs_err::read_to_string(&path)?;
-    let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
+    let (complete, tail) = text.split_at(text.rfind('\n').map_or(0, |end| end + 1));
+    let tail = Some(tail).filter(|tail| is_entry(tail));
     let mut spent = Vec::new();
-    for (i, line) in complete.lines().enumerate() {
+    for (i, line) in complete.lines().chain(tail).enumerate() {
         let entry = serde_json::from_str(line).map_err(|e| {
             Error::invalid(format!("not a ledger entry: {e}"))
                 .at(format!("{}:{}", path.display(), i + 1))
@@ -91,19 +93,26 @@ pub fn spend(workspace: &Path, experiment: &str, purpose: Purpose, seeds: &[u64]
         lines.push('\n');
     }
     let mut file = fs_err::OpenOptions::new().create(true).append(true).read(true).open(&path)?;
-    drop_torn_line(&mut file)?;
+    mend_last_line(&mut file)?;
     file.write_all(lines.as_bytes())?;
     file.sync_data()?;
     Ok(())
 }
 
-fn drop_torn_line(file: &mut fs_err::File) -> Result<()> {
+fn is_entry(line: &str) -> bool {
+    serde_json::from_str::<Spent>(line).is_ok()
+}
+
+/// Drops a torn last line, and ends a whole one.
+fn mend_last_line(file: &mut fs_err::File) -> Result<()> {
     use std::io::{Read, Seek, SeekFrom};
     let mut text = Vec::new();
     file.seek(SeekFrom::Start(0))?;
     file.read_to_end(&mut text)?;
     let keep = text.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
-    if keep < text.len() {
+    if std::str::from_utf8(&text[keep..]).is_ok_and(is_entry) {
+        file.write_all(b"\n")?;
+    } else if keep < text.len() {
         file.set_len(keep as u64)?;
     }
     Ok(())
@@ -112,6 +121,19 @@ fn drop_torn_line(file: &mut fs_err::File) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_last_line_without_its_end_counts_and_a_torn_one_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        spend(dir.path(), "a", Purpose::Evaluate, &[1, 2]).unwrap();
+        let text = fs_err::read_to_string(path(dir.path())).unwrap();
+        fs_err::write(path(dir.path()), text.trim_end()).unwrap();
+        assert_eq!(read(dir.path()).unwrap().len(), 2);
+        spend(dir.path(), "a", Purpose::Evaluate, &[3]).unwrap();
+        assert_eq!(read(dir.path()).unwrap().len(), 3);
+        fs_err::write(path(dir.path()), &text[..text.len() - 5]).unwrap();
+        assert_eq!(read(dir.path()).unwrap().len(), 1);
+    }
 
     #[test]
     fn a_seed_is_spent_once() {

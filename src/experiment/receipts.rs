@@ -29,7 +29,7 @@ pub fn read<T: DeserializeOwned>(experiment: &Path, stage: &str) -> Result<Optio
     let broken = |why: String| {
         Error::invalid(format!("not a receipt: {why}"))
             .at(path.display())
-            .hint(format!("remove it and run the `{stage}` stage again"))
+            .hint(format!("remove it and run `rederive {}` again", verb(stage)))
     };
     let signed: serde_json::Value = serde_json::from_str(&text).map_err(|e| broken(e.to_string()))?;
     let receipt = signed.get("receipt").ok_or_else(|| broken("it has no `receipt`".into()))?;
@@ -37,9 +37,14 @@ pub fn read<T: DeserializeOwned>(experiment: &Path, stage: &str) -> Result<Optio
     if hash::sha256_json(receipt)? != claimed {
         return Err(Error::refused("the receipt does not match its own hash")
             .at(path.display())
-            .hint(format!("it was edited: remove it and run the `{stage}` stage again")));
+            .hint(format!("it was edited: remove it and run `rederive {}` again", verb(stage))));
     }
     serde_json::from_value(receipt.clone()).map(Some).map_err(|e| broken(e.to_string()))
+}
+
+/// The command that writes a receipt.
+fn verb(stage: &str) -> &str {
+    if matches!(stage, "headroom" | "decision") { "run" } else { stage }
 }
 
 /// Reads a receipt that must be there, naming the command that makes it.

@@ -61,6 +61,13 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
                     "add `adapter = \"receipt:train\"` or drop `deploy`",
                 );
             }
+            Some(adapter) if arm.deploy == Deploy::Merged && adapter != "receipt:train" => {
+                return bad(
+                    "[[arms]] deploy",
+                    format!("arm `{}` is merged, and only the trained adapter is merged here", arm.name),
+                    "use `deploy = \"live\"`, or name a merged checkpoint as the model",
+                );
+            }
             Some("receipt:train") if plan.seeds.train.is_empty() => {
                 return bad(
                     "[seeds] train",
@@ -121,6 +128,37 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
             "name families, `levels = [1]` and `per_family = 25`",
         );
     }
+    if plan.seeds.train.len() > 1 {
+        return bad(
+            "[seeds] train",
+            format!("{} training seeds, and one adapter is trained", plan.seeds.train.len()),
+            "name one; an experiment each for the others",
+        );
+    }
+    if plan.seeds.null.len() == 1 {
+        return bad(
+            "[seeds] null",
+            "one null seed has nothing to be compared with".into(),
+            "name two, such as `null = [41001, 41002]`, or none",
+        );
+    }
+    if !plan.seeds.harvest.is_empty() && (plan.tasks.train.is_empty() || plan.harvest.per_family == 0) {
+        return bad(
+            "[harvest] per_family",
+            "there is a harvest seed and nothing to harvest".into(),
+            "name training families and at least one task of each, or no harvest seed",
+        );
+    }
+    if plan.harvest.minimum_rows == 0 || plan.harvest.minimum_families == 0 {
+        return bad(
+            "[harvest]",
+            "minimum_rows and minimum_families are at least one: nothing is trained on nothing".into(),
+            "leave a key out to take its default",
+        );
+    }
+    if plan.tasks.levels.iter().collect::<BTreeSet<_>>().len() < plan.tasks.levels.len() {
+        return bad("[tasks] levels", "a level appears twice".into(), "name each level once");
+    }
     if let Some(level) = plan.tasks.levels.iter().find(|l| !(1..=4).contains(*l)) {
         return bad("[tasks] levels", format!("level {level} does not exist"), "levels are 1 to 4");
     }
@@ -143,11 +181,12 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
         if h.examples > 16 {
             return bad(key, format!("{} worked examples are more than 16", h.examples), "three are usual");
         }
-        let decodable = (0.0..=2.0).contains(&h.temperature) && h.top_p > 0.0 && h.top_p <= 1.0;
+        let temperature = h.temperature == 0.0 || (0.01..=2.0).contains(&h.temperature);
+        let decodable = temperature && h.top_p > 0.0 && h.top_p <= 1.0;
         if !decodable {
             return bad(
                 key,
-                "temperature must lie in [0, 2] and top_p in (0, 1]".into(),
+                "temperature must be 0 or lie in [0.01, 2], and top_p in (0, 1]".into(),
                 "0 is greedy; 0.8 is usual for a harvest",
             );
         }

@@ -22,6 +22,9 @@ const STACK: usize = 64 << 20;
 /// Levels of lists and objects that `tojson` writes, as many as `serde_json` reads.
 const DEEPEST: usize = 128;
 
+/// Values that one `tojson` writes; a conversation with many tools has some thousand.
+const MOST_VALUES: usize = 1 << 18;
+
 /// A model's chat template.
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -33,6 +36,11 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
+    /// What decides how a conversation is rendered.
+    pub fn identity(&self) -> (&str, &str, &str) {
+        (&self.text, &self.bos, &self.eos)
+    }
+
     /// Compiles a template; `bos` and `eos` are the tokens that it may name. `place` is for errors.
     pub fn new(text: String, bos: &str, eos: &str, place: &str) -> Result<ChatTemplate> {
         let bad = |e: minijinja::Error| {
@@ -51,6 +59,13 @@ impl ChatTemplate {
         });
         // No `strftime_now`: what a model is asked must not depend on the clock.
         environment.add_filter("tojson", to_json);
+        environment.set_formatter(|out, state, value| {
+            if beyond(value, DEEPEST, &mut { MOST_VALUES }) {
+                let text = format!("printing more than {DEEPEST} levels or {MOST_VALUES} values");
+                return Err(minijinja::Error::new(ErrorKind::BadSerialization, text));
+            }
+            minijinja::escape_formatter(out, state, value)
+        });
         environment.add_template_owned(NAME, text.clone()).map_err(bad)?;
         let (bos, eos) = (bos.to_owned(), eos.to_owned());
         Ok(ChatTemplate { environment, text, place: place.to_owned(), bos, eos })
@@ -174,8 +189,9 @@ fn to_json(value: Value, options: Kwargs) -> Result<String, minijinja::Error> {
         ));
     }
     options.assert_all_used()?;
-    if deeper(&value, DEEPEST) {
-        let text = format!("tojson of more than {DEEPEST} levels");
+    let mut values = MOST_VALUES;
+    if beyond(&value, DEEPEST, &mut values) {
+        let text = format!("tojson of more than {DEEPEST} levels or {MOST_VALUES} values");
         return Err(minijinja::Error::new(ErrorKind::BadSerialization, text));
     }
     let value = serde_json::to_value(&value)
@@ -185,9 +201,14 @@ fn to_json(value: Value, options: Kwargs) -> Result<String, minijinja::Error> {
     Ok(out)
 }
 
-/// Whether a value has lists and objects inside each other beyond so many levels.
-fn deeper(value: &Value, levels: usize) -> bool {
-    let below = |item: &Value| levels == 0 || deeper(item, levels - 1);
+/// Whether a value has more levels of lists and objects, or more values in all, than allowed. A list that
+/// stands in several places counts in each, as it would be written.
+fn beyond(value: &Value, levels: usize, values: &mut usize) -> bool {
+    *values = values.saturating_sub(1);
+    if *values == 0 {
+        return true;
+    }
+    let mut below = |item: &Value| levels == 0 || beyond(item, levels - 1, values);
     match value.kind() {
         ValueKind::Seq | ValueKind::Iterable => {
             value.try_iter().is_ok_and(|mut items| items.any(|i| below(&i)))
@@ -309,6 +330,12 @@ mod tests {
                  {{% set n.x = [n.x] %}}{each}{{% endfor %}}{{% endfor %}}"
             )
         };
+        let doubled = |end: &str| {
+            format!(
+                "{{% set n = namespace(x=[]) %}}{{% for i in range(100) %}}{{% set n.x = [n.x, n.x] %}}{{% endfor %}}{end}"
+            )
+        };
+        let (all, some) = (doubled("{{ n.x }}"), doubled("{{ n.x | tojson }}"));
         let (nested, written, printed) = (
             nested(""),
             nested("{% if j == 9000 %}{{ n.x | tojson }}{% endif %}"),
@@ -324,6 +351,8 @@ mod tests {
             nested.as_str(),
             written.as_str(),
             printed.as_str(),
+            all.as_str(),
+            some.as_str(),
         ] {
             let start = std::time::Instant::now();
             let error = render(text, json!([])).unwrap_err().to_string();

@@ -189,6 +189,9 @@ fn copy_hashed(
             Ok(0) => return Ok(hash::hex(&hasher.finalize())),
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                return Err(Error::invalid(format!("the file is damaged: {e}")).hint("download it again"));
+            }
             Err(e) => return Err(e.into()),
         };
         hasher.update(&buffer[..n]);

@@ -277,7 +277,17 @@ impl Metadata<'_> {
         }
         let (tokens, merges) = (self.texts("tokenizer.ggml.tokens")?, self.texts("tokenizer.ggml.merges")?);
         let (mut special, mut added) = (Vec::new(), Vec::new());
-        if let Some(Value::Array(kinds)) = self.get("tokenizer.ggml.token_type") {
+        let kinds = match self.get("tokenizer.ggml.token_type") {
+            Some(Value::Array(kinds)) => Some(kinds),
+            _ => None,
+        };
+        // Without the kinds no marker of a chat would be found as one token, and every answer be wrong.
+        let chat = matches!(self.get("tokenizer.chat_template"), Some(Value::String(_)));
+        if chat && kinds.is_none_or(|kinds| kinds.len() != tokens.len()) {
+            return Err(Error::invalid("`tokenizer.ggml.token_type` does not give each token its kind")
+                .hint("convert the model again with current software, or use its safetensors folder"));
+        }
+        if let Some(kinds) = kinds {
             for (id, kind) in (0u32..).zip(kinds) {
                 match integer(kind) {
                     Some(CONTROL) => special.push(id),

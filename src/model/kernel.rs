@@ -326,6 +326,25 @@ fn rows_portable<const ROWS: usize>(x: &[f32], lines: &[Line], sums: &mut Sums) 
     sums[..ROWS].copy_from_slice(&accumulators);
 }
 
+/// The processor family and those of its vector extensions that change results here or in
+/// the matrix products, such as `x86_64+avx2+fma`.
+pub fn instruction_set() -> String {
+    let mut name = std::env::consts::ARCH.to_string();
+    #[cfg(target_arch = "x86_64")]
+    for (feature, present) in [
+        ("avx", is_x86_feature_detected!("avx")),
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("fma", is_x86_feature_detected!("fma")),
+        ("avx512f", is_x86_feature_detected!("avx512f")),
+    ] {
+        if present {
+            name.push('+');
+            name.push_str(feature);
+        }
+    }
+    name
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

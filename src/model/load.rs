@@ -66,10 +66,15 @@ pub(super) fn load(source: &Source) -> Result<Model> {
 }
 
 fn load_folder(folder: &Path) -> Result<Model> {
-    let config = config::read_folder(folder)?;
+    let mut config = config::read_folder(folder)?;
     let (tokenizer, template) = (Tokenizer::from_folder(folder)?, ChatTemplate::from_folder(folder)?);
     if let Some(tokenizer) = &tokenizer {
         tokenizer.check_fits(config.vocab).map_err(|e| e.at(folder.join("tokenizer.json").display()))?;
+    }
+    if config.eos.is_empty() {
+        // Some folders name the end of a turn only for their tokenizer.
+        let end = template.as_ref().map(|template| template.identity().2);
+        config.eos.extend(tokenizer.as_ref().zip(end).and_then(|(tokenizer, end)| tokenizer.id(end)));
     }
     let checkpoint = Checkpoint::open(folder, &config)?;
     let network =

@@ -24,9 +24,9 @@ pub struct MergeReceipt {
     pub merged_sha256: String,
     /// Type of the merged matrices, such as `F32`.
     pub dtype: String,
-    /// Adapted modules that were found in the base and changed.
+    /// Adapted modules that were found in the base; one that is not there is refused.
     pub matched: usize,
-    /// Adapted modules in all; a merge with fewer matches is refused.
+    /// Adapted modules in all.
     pub expected: usize,
     /// Frobenius norm of all changes together.
     pub frobenius: f64,
@@ -74,7 +74,7 @@ pub fn merge(model: &Model, lora: &Lora, folder: &Path) -> Result<MergeReceipt> 
             }
             totals.check(&changes)?;
             copy_side_files(path, folder)?;
-            (changes, checkpoint.stored.clone(), checkpoint.write(path, folder)?)
+            (changes, checkpoint.stored.clone(), checkpoint.write(folder)?)
         }
         None => {
             let mut tensors: BTreeMap<String, Tensor> = save::tensors(model)?.into_iter().collect();

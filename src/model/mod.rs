@@ -157,7 +157,7 @@ impl Model {
         self.encode(&self.template()?.after_assistant(next)?)
     }
 
-    /// Ids that end an assistant turn (never empty for a model with a tokenizer that names one).
+    /// Ids that end an assistant turn, as config, generation config or tokenizer name them.
     pub fn end_tokens(&self) -> &[u32] {
         &self.config.eos
     }

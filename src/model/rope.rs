@@ -73,6 +73,9 @@ pub(super) fn turned_share(o: &Map<String, Value>, architecture: Architecture) -
             shares.push((share, format!("{place}partial_rotary_factor")));
         }
     }
+    if shares.is_empty() && architecture == Architecture::Qwen3_5 {
+        return Err(Error::invalid("`partial_rotary_factor` is missing").hint(ORIGINAL));
+    }
     let share = agreed(&shares)?.unwrap_or(1.0);
     let place = shares.first().map_or("partial_rotary_factor", |(_, place)| place);
     if !(share > 0.0 && share <= 1.0) {
@@ -234,7 +237,8 @@ mod tests {
             |fields: Value, a| turned_share(fields.as_object().unwrap(), a).map_err(|e| e.to_string());
         let quarter = json!({"rope_parameters": {"partial_rotary_factor": 0.25}});
         assert_eq!(share(quarter.clone(), Architecture::Qwen3_5), Ok(0.25));
-        assert_eq!(share(json!({}), Architecture::Qwen3_5), Ok(1.0));
+        assert!(share(json!({}), Architecture::Qwen3_5).unwrap_err().contains("partial_rotary_factor"));
+        assert_eq!(share(json!({}), Architecture::Qwen3), Ok(1.0));
         assert_eq!(share(json!({"partial_rotary_factor": 1.0}), Architecture::Llama), Ok(1.0));
         assert!(share(quarter, Architecture::Qwen3).unwrap_err().contains("partial_rotary_factor"));
         for bad in [json!(0.0), json!(1.5), json!("half")] {

@@ -184,11 +184,11 @@ impl Checkpoint {
 
     /// Writes the weight files under their names, and the index of shards beside them; returns the
     /// SHA-256 of the weights.
-    pub fn write(&self, from: &Path, folder: &Path) -> Result<String> {
+    pub fn write(&self, folder: &Path) -> Result<String> {
         for (name, bytes) in &self.files {
             hash::write_atomic(&folder.join(name), bytes)?;
         }
-        let index = from.join(INDEX);
+        let index = self.folder.join(INDEX);
         if index.exists() && self.files.iter().all(|(name, _)| name != SINGLE) {
             hash::write_atomic(&folder.join(INDEX), &fs_err::read(index)?)?;
         }

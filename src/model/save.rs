@@ -1,6 +1,7 @@
 //! Writes a model as a folder that loads again here and in other software: safetensors in
 //! f32, `config.json`, tokenizer, chat template and end tokens.
 
+use super::config::Architecture;
 use super::lora::Target;
 use super::{Model, safetensors};
 use crate::error::{Error, Result};
@@ -10,8 +11,14 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 impl Model {
-    /// Writes the model into `folder`, weights last; returns their SHA-256.
+    /// Writes the model into `folder`, weights last; returns their SHA-256. Only Llama is written: other
+    /// models are read from folders, which a merge copies.
     pub fn save(&self, folder: &Path) -> Result<String> {
+        if self.config.architecture != Architecture::Llama {
+            return Err(Error::invalid("only a Llama can be written anew")
+                .at(folder.display())
+                .hint("copy the folder that the model was read from"));
+        }
         let tensors = tensors(self)?;
         write_side_files(self, folder)?;
         write_weights(folder, &tensors)

@@ -56,7 +56,7 @@ const TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message
      {{ '<|im_start|>assistant\n' }}{% endif %}";
 
 impl Model {
-    /// Makes a tiny model: the same spec gives the same weights to the bit. Ids 0 to 2 are the
+    /// Makes a tiny model: on one machine the same spec gives the same weights to the bit. Ids 0 to 2 are the
     /// special tokens (2 ends a turn), id 3 + b is byte b, then come the merged tokens.
     pub fn tiny(spec: &TinySpec) -> Result<Model> {
         let tokens: Vec<String> = SPECIAL

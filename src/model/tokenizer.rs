@@ -12,6 +12,44 @@ pub struct Tokenizer {
     json: String,
 }
 
+/// Refuses a BPE whose merges do not fit its vocabulary: the tokenizers crate builds them unchecked.
+/// Text that is no such file is left to it.
+fn check_merges(json: &str) -> Result<()> {
+    #[derive(serde::Deserialize)]
+    struct File {
+        model: Model,
+    }
+    #[derive(serde::Deserialize)]
+    struct Model {
+        vocab: std::collections::HashMap<String, u32>,
+        merges: Vec<Merge>,
+        continuing_subword_prefix: Option<String>,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Merge {
+        Pair(String, String),
+        Line(String),
+    }
+    let Ok(File { model }) = serde_json::from_str::<File>(json) else { return Ok(()) };
+    let prefix = model.continuing_subword_prefix.unwrap_or_default();
+    for merge in &model.merges {
+        let (left, right) = match merge {
+            Merge::Pair(left, right) => (left.as_str(), right.as_str()),
+            Merge::Line(line) => line.split_once(' ').unwrap_or((line.as_str(), "")),
+        };
+        let tail = right.strip_prefix(prefix.as_str());
+        let product = tail.map(|tail| format!("{left}{tail}"));
+        let known = |token: &str| model.vocab.contains_key(token);
+        if !known(left) || !known(right) || !product.is_some_and(|product| known(&product)) {
+            return Err(Error::invalid(format!(
+                "the merge of `{left}` and `{right}` does not lead from tokens to a token"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Vocabulary and merges of a byte-level BPE, as a GGUF file stores them.
 pub struct Bpe<'a> {
     /// Tokens in the order of their ids.
@@ -29,6 +67,7 @@ pub struct Bpe<'a> {
 impl Tokenizer {
     /// Parses a `tokenizer.json`; `place` names it in errors.
     pub fn from_json(json: String, place: &str) -> Result<Tokenizer> {
+        check_merges(&json).map_err(|e| e.at(place).hint(WHICH))?;
         let mut inner = tokenizers::Tokenizer::from_bytes(json.as_bytes())
             .map_err(|e| Error::invalid(format!("is not a usable tokenizer: {e}")).at(place).hint(WHICH))?;
         // Files from training runs may cut or pad; a context is never cut silently here.
@@ -126,9 +165,9 @@ impl Tokenizer {
         self.inner.id_to_token(id)
     }
 
-    /// Number of ids that mean something; a network's vocabulary may be padded beyond it.
-    pub fn size(&self) -> usize {
-        self.inner.get_vocab_size(true)
+    /// One more than the largest id; a network's vocabulary may be padded beyond it.
+    pub fn reach(&self) -> usize {
+        self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
     }
 
     /// Refuses a vocabulary with an id that a network of `vocab` rows has no embedding for.
@@ -212,7 +251,7 @@ mod tests {
         let tokenizer = parts(&["a b"], "smollm").unwrap();
         assert_eq!(tokenizer.decode(&[256, 257], true).unwrap(), "ab");
         assert_eq!(tokenizer.decode(&[256, 257], false).unwrap(), "ab<|end|>");
-        assert_eq!((tokenizer.id("<|end|>"), tokenizer.size()), (Some(257), 258));
+        assert_eq!((tokenizer.id("<|end|>"), tokenizer.reach()), (Some(257), 258));
     }
 
     #[test]
@@ -229,6 +268,38 @@ mod tests {
             let error = Tokenizer::from_json(text.into(), "x/tokenizer.json").err().unwrap().to_string();
             assert!(error.starts_with("x/tokenizer.json: ") && error.contains("hint: "), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn merges_that_do_not_fit_the_vocabulary_are_refused() {
+        let file = |merges: &str, prefix: &str| {
+            format!(
+                r#"{{"version": "1.0", "added_tokens": [], "model": {{"type": "BPE", "continuing_subword_prefix": {prefix},
+                    "vocab": {{"a": 0, "b": 1, "ab": 2, "@b": 3}}, "merges": {merges}}}}}"#
+            )
+        };
+        let load = |merges: &str, prefix: &str| Tokenizer::from_json(file(merges, prefix), "x").map(|_| ());
+        load(r#"[["a", "b"]]"#, "null").unwrap();
+        load(r#"["a b"]"#, "null").unwrap();
+        load(r#"[["a", "@b"]]"#, "\"@\"").unwrap();
+        for (merges, prefix) in [
+            (r#"[["a", "b"]]"#, "\"@\""),
+            (r#"[["b", "a"]]"#, "null"),
+            (r#"["a c"]"#, "null"),
+            (r#"["ab"]"#, "null"),
+        ] {
+            let error = load(merges, prefix).unwrap_err().to_string();
+            assert!(error.contains("does not lead") && error.contains("hint:"), "{merges}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_reach_of_a_vocabulary_with_holes_is_its_largest_id() {
+        let file = r#"{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []},
+            "added_tokens": [{"id": 300, "content": "<|im_end|>", "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false, "special": true}]}"#;
+        let tokenizer = Tokenizer::from_json(file.into(), "x").unwrap();
+        assert_eq!(tokenizer.reach(), tokenizer.id("<|im_end|>").unwrap() as usize + 1);
     }
 
     #[test]

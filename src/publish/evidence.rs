@@ -13,7 +13,7 @@ use crate::site::input::{
     AuditEntry, AuditInput, ClaimInput, DerivationInput, EstimateInput, EstimatorInput, NumberInput, Verdict,
 };
 use crate::stats::registry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Place of a value that charts and tables take, rather than a text.
 pub(super) const STATISTICS: &str = "statistics";
@@ -134,6 +134,12 @@ fn audit_entry(entry: &audit::Entry) -> AuditEntry {
         verdict: entry.verdict,
         reason: entry.reason.clone(),
     }
+}
+
+/// Every address with what a text prints for it, as the audit saw it.
+pub(super) fn judged(report: &AuditReport) -> BTreeSet<(String, String)> {
+    let printed = report.verdicts.iter().filter(|entry| entry.place != STATISTICS);
+    printed.map(|entry| (entry.reference.clone(), entry.printed.trim().to_string())).collect()
 }
 
 /// The audit page: every number that a text prints, mismatches first; the values that only

@@ -7,6 +7,7 @@ use crate::claims::report::{Figure, FigureKind};
 use crate::claims::texts::ExperimentText;
 use crate::claims::unbound;
 use crate::claims::value::{Derived, Evaluated};
+use crate::episode::{EpisodeRow, table};
 use crate::error::{Error, Result};
 use crate::experiment::plan::{Harness, plan_path};
 use crate::experiment::{Plan, Stage, lock, receipts};
@@ -46,8 +47,12 @@ pub(super) fn experiment(
     };
     let mut corrections = dated("deviation", &front.deviations);
     corrections.extend(dated("correction", &front.corrections));
-    let figures =
-        front.figures.iter().map(|f| figure(slug, f, workspace, plan.as_ref())).collect::<Result<_>>()?;
+    let episodes = Episodes::read(&folder)?;
+    let figures = front
+        .figures
+        .iter()
+        .map(|f| figure(slug, f, workspace, plan.as_ref(), &episodes.families))
+        .collect::<Result<_>>()?;
     Ok(ExperimentInput {
         slug: slug.to_string(),
         title: front.title.clone(),
@@ -95,8 +100,35 @@ pub(super) fn experiment(
             .filter(|c| c.experiments.iter().any(|e| e == slug))
             .map(|c| c.id.clone())
             .collect(),
-        evidence: "deployable".to_string(),
+        evidence: episodes.evidence,
     })
+}
+
+/// What pages say of the episodes beside their numbers.
+#[derive(Default)]
+struct Episodes {
+    /// The weakest kind of evidence; empty while there are no rows.
+    evidence: String,
+    /// Family by task.
+    families: BTreeMap<String, String>,
+}
+
+impl Episodes {
+    fn read(folder: &Path) -> Result<Episodes> {
+        let mut episodes = Episodes::default();
+        for (path, _) in crate::episode::hashes::read(folder)? {
+            if !path.starts_with("episodes/") || !path.ends_with(".parquet") {
+                continue;
+            }
+            for row in table::read::<EpisodeRow>(&folder.join(&path))? {
+                if episodes.evidence.is_empty() || row.evidence != "deployable" {
+                    episodes.evidence = row.evidence;
+                }
+                episodes.families.insert(row.task_id, row.family);
+            }
+        }
+        Ok(episodes)
+    }
 }
 
 fn word(value: &impl serde::Serialize) -> String {
@@ -233,11 +265,17 @@ impl<'a> Behind<'a> {
     }
 }
 
-fn figure(slug: &str, figure: &Figure, workspace: &Workspace, plan: Option<&Plan>) -> Result<FigureInput> {
+fn figure(
+    slug: &str,
+    figure: &Figure,
+    workspace: &Workspace,
+    plan: Option<&Plan>,
+    families: &BTreeMap<String, String>,
+) -> Result<FigureInput> {
     let mut behind = Behind { workspace, slug, figure, used: BTreeSet::new() };
     let (chart, caption) = match figure.kind {
         FigureKind::Forest => forest(&mut behind, plan)?,
-        FigureKind::Slope => slope(&mut behind)?,
+        FigureKind::Slope => slope(&mut behind, families)?,
     };
     let mut verdict = Verdict::Match;
     let mut numbers = 0;
@@ -331,7 +369,7 @@ fn forest(behind: &mut Behind, plan: Option<&Plan>) -> Result<(ChartInput, Strin
     Ok((ChartInput::Forest { groups, pooled, bar }, caption))
 }
 
-fn slope(behind: &mut Behind) -> Result<(ChartInput, String)> {
+fn slope(behind: &mut Behind, families: &BTreeMap<String, String>) -> Result<(ChartInput, String)> {
     let figure = behind.figure;
     let need = |side: &Option<String>, name: &str| {
         side.clone().ok_or_else(|| {
@@ -352,8 +390,8 @@ fn slope(behind: &mut Behind) -> Result<(ChartInput, String)> {
         let value = |e: &Evaluated| e.parts.get("value").and_then(|v| v.get());
         let (Some(l), Some(r)) = (value(evaluated), right.rows.get(task).and_then(value)) else { continue };
         let group = match figure.group_by.as_deref() {
-            Some("family") => task.split('/').next().unwrap_or_default().to_string(),
-            _ => String::new(),
+            Some(_) => families.get(task).cloned().unwrap_or_default(),
+            None => String::new(),
         };
         tasks.push(TaskInput { task: task.clone(), group, left: l, right: r });
     }

@@ -59,6 +59,16 @@ pub fn publication(root: &Path, workspace: &Workspace) -> Result<Publication> {
     let text = if path.exists() { fs_err::read_to_string(&path)? } else { String::new() };
     let site: SiteFile =
         toml::from_str(&text).map_err(|e| crate::experiment::plan::toml_error(&e, &text, &path))?;
+    let bare =
+        [("title", &site.title), ("description", &site.description)].into_iter().filter_map(|(key, text)| {
+            let number = crate::claims::unbound::find(text).into_iter().next()?;
+            let shown = number.text;
+            Some(format!(
+                "{}: `{key}` holds the number `{shown}`, which is bound to no derivation",
+                path.display()
+            ))
+        });
+    let bare: Vec<String> = bare.collect();
     let numbers = evidence::numbers(workspace)?;
     let mut experiments = Vec::new();
     for (slug, text) in &workspace.texts.experiments {
@@ -75,8 +85,9 @@ pub fn publication(root: &Path, workspace: &Workspace) -> Result<Publication> {
         derivations: evidence::derivations(workspace)?,
         numbers,
         audit: evidence::audit_page(&workspace.audit),
+        judged: Some(evidence::judged(&workspace.audit)),
         method: evidence::method(),
-        refusals: refusals(workspace),
+        refusals: refusals(workspace).into_iter().chain(bare).collect(),
     })
 }
 
@@ -94,9 +105,7 @@ fn refusals(workspace: &Workspace) -> Vec<String> {
             entry.place, entry.reference, entry.printed
         ));
     }
-    // The audit lists unbound numbers too.
-    let checked = workspace.check.findings.iter().filter(|finding| finding.rule != "unbound");
-    out.extend(checked.map(|finding| finding.to_string()));
+    out.extend(workspace.check.findings.iter().map(|finding| finding.to_string()));
     out
 }
 

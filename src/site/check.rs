@@ -20,10 +20,13 @@ struct Page {
     attributes: Vec<Attribute>,
 }
 
-/// What is wrong with the site in `folder`: broken links and anchors, missing assets, repeated ids, and
-/// files that the manifest does not know or knows with another hash. Sorted by place. A place that holds
-/// no built site is an error.
-pub fn check(folder: &Path) -> Result<Vec<Problem>> {
+/// Files in the folder of a built site that are not the site's own, such as `CNAME`, rising.
+pub fn strays(folder: &Path) -> Result<Vec<String>> {
+    let listed = listed(folder)?;
+    Ok(files(folder)?.into_iter().filter(|file| file != MANIFEST && !listed.contains_key(file)).collect())
+}
+
+fn listed(folder: &Path) -> Result<BTreeMap<String, String>> {
     let Some(listed) = output::manifest(folder)? else {
         let what = match folder.is_dir() {
             true => format!("the folder holds no built site: it has no `{MANIFEST}`"),
@@ -33,7 +36,16 @@ pub fn check(folder: &Path) -> Result<Vec<Problem>> {
             .at(folder.display())
             .hint("name a built site with `--out DIR`, or build one with `rederive site build`"));
     };
-    let files = files(folder)?;
+    Ok(listed)
+}
+
+/// What is wrong with the site in `folder`: broken links and anchors, missing assets, repeated ids, and
+/// files that are missing or differ from the manifest. Files that are not the site's own are not looked
+/// at. Sorted by place. A place that holds no built site is an error.
+pub fn check(folder: &Path) -> Result<Vec<Problem>> {
+    let listed = listed(folder)?;
+    let files: BTreeSet<String> =
+        files(folder)?.into_iter().filter(|file| file == MANIFEST || listed.contains_key(file)).collect();
     let mut problems = Vec::new();
     let mut pages = BTreeMap::new();
     for address in files.iter().filter(|a| a.ends_with(".html")) {
@@ -293,9 +305,6 @@ fn manifest(
         } else if &sha256_file(&folder.join(address))? != hash {
             problems.push(problem(address.clone(), "its hash differs from the list of files".to_string()));
         }
-    }
-    for address in files.iter().filter(|a| *a != MANIFEST && !listed.contains_key(*a)) {
-        problems.push(problem(address.clone(), "the list of files does not have it".to_string()));
     }
     Ok(())
 }

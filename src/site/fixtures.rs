@@ -404,6 +404,7 @@ pub fn publication(folder: &Path) -> Publication {
     let long = "A deliberately long title that goes on about adapters, harvests, answer lines, token budgets and the \
                 several hyphenated, half-forgotten, not-quite-decided questions behind a run which starved before it began";
     Publication {
+        judged: None,
         title: "Answer seam lab".into(),
         description: "Small experiments on whether a small model hands in what it knows.".into(),
         author: Some("An author".into()),

@@ -5,7 +5,7 @@ pub use crate::claims::value::Verdict;
 
 use crate::claims::value::{Number, Warning};
 use crate::episode::row::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A whole site.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +30,9 @@ pub struct Publication {
     pub numbers: BTreeMap<String, NumberInput>,
     /// What the audit found.
     pub audit: AuditInput,
+    /// Every address with each text that the audit saw printed for it: a page may print nothing else. `None`
+    /// where nobody says (a publication made by hand).
+    pub judged: Option<BTreeSet<(String, String)>>,
     /// The estimators, for the method page.
     pub method: Vec<EstimatorInput>,
     /// Why the site must not be built, if it must not: audit mismatches, broken hashes, unbound numbers in cards.

@@ -20,7 +20,7 @@ mod tests;
 mod text;
 mod validate;
 
-pub use check::check;
+pub use check::{check, strays};
 pub use input::Publication;
 
 use crate::error::{Error, Result};

@@ -40,6 +40,13 @@ impl<'a> Prose<'a> {
         .run(parser)
     }
 
+    /// A headline of one line. Every number in it as it is shown, outside of links and code, is refused: each
+    /// must be a link.
+    pub fn headline(&mut self, text: &str, place: &str) -> Result<String> {
+        bound(&one_line(text), place)?;
+        self.inline(text, place)
+    }
+
     /// A text of one line, such as a card's value: inline markup only.
     pub fn inline(&mut self, text: &str, place: &str) -> Result<String> {
         let line = one_line(text);
@@ -58,6 +65,20 @@ impl<'a> Prose<'a> {
 
     fn number(&mut self, printed: &str, reference: &str, place: &str) -> Result<(String, &'a NumberInput)> {
         let input = find(self.publication, reference, place)?;
+        let printed_here = (reference.to_string(), printed.trim().to_string());
+        // What waits for rows is called so by the page itself.
+        let waits = matches!(printed.trim(), "pending" | "") && number::pending(&input.value).is_some();
+        let judged = self.publication.judged.as_ref();
+        if !waits && judged.is_some_and(|judged| !judged.contains(&printed_here)) {
+            return Err(Error::refused(format!(
+                "`[{}]({reference})` is on the page, and the audit did not see it in the text",
+                printed.trim()
+            ))
+            .at(place)
+            .hint(
+                "write the link plainly, on one line and outside code, so that every reader sees the same",
+            ));
+        }
         self.numbers += 1;
         Ok((number::button(input, printed, &format!("n{}", self.numbers), &self.root), input))
     }
@@ -85,6 +106,28 @@ pub fn find<'a>(publication: &'a Publication, reference: &str, place: &str) -> R
             None => error.hint("declare the derivation in the report's or the claim's front matter"),
         }
     })
+}
+
+/// Refuses a Markdown text that shows a number outside of links and code.
+pub fn bound(text: &str, place: &str) -> Result<()> {
+    let (mut shown, mut links) = (String::from("· "), 0usize);
+    for event in Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH) {
+        match event {
+            Event::Start(Tag::Link { .. }) => links += 1,
+            Event::End(TagEnd::Link) => links = links.saturating_sub(1),
+            Event::Text(t) | Event::Html(t) | Event::InlineHtml(t) if links == 0 => shown.push_str(&t),
+            Event::Start(_) | Event::End(_) | Event::SoftBreak | Event::HardBreak => shown.push(' '),
+            _ => {}
+        }
+    }
+    match crate::claims::unbound::find(&shown).into_iter().next() {
+        Some(number) => {
+            Err(Error::refused(format!("the number `{}` is bound to no derivation", number.text))
+                .at(place)
+                .hint("bind it with a link: `[](derive:<scope>.<id>)`, then `rederive fill`"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// A text without any markup: what its links print, its code, its words.

@@ -146,7 +146,7 @@ fn text_is_data_never_markup() {
             .contains("&lt;script&gt;alert(1)")
     );
 
-    let evil = "\"><img src=x onerror=alert(1)>";
+    let evil = "\"><img src=x onerror=alert(document)>";
     let demo = &mut publication.experiments[0];
     demo.title = evil.into();
     demo.tagline = evil.into();
@@ -337,9 +337,10 @@ fn the_check_finds_planted_breaks() {
     fs_err::remove_file(out.join("fonts/public-sans.woff2")).unwrap();
     let found: Vec<String> = check(&out).unwrap().iter().map(ToString::to_string).collect();
     assert!(
-        found.iter().any(|p| p.contains("stray.txt")) && found.iter().any(|p| p.starts_with("style.css")),
+        !found.iter().any(|p| p.contains("stray.txt")) && found.iter().any(|p| p.starts_with("style.css")),
         "{found:?}"
     );
+    assert_eq!(super::strays(&out).unwrap(), ["stray.txt"]);
     fs_err::remove_file(out.join("site-manifest.json")).unwrap();
     for no_site in [out.clone(), out.join("index.html"), out.join("nowhere")] {
         let error = check(&no_site).unwrap_err();
@@ -434,5 +435,48 @@ fn charts_without_rows_or_width_do_not_panic() {
         assert!(scene.svg("t", chart::Size::Narrow).starts_with("<svg"));
         assert_eq!(scene.table().rows.len(), 0);
         assert!(scene.svg_file().contains("xmlns"));
+    }
+}
+
+/// Whatever a text hides from the audit, the page does not print it.
+#[test]
+fn a_number_that_the_audit_did_not_see_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut publication = publication(folder.path());
+    let reference = publication.numbers.keys().next().unwrap().clone();
+    let build_with = |publication: &Publication| build(publication, &folder.path().join("out")).map(|_| ());
+    let every = |publication: &Publication| -> std::collections::BTreeSet<(String, String)> {
+        let mut all = std::collections::BTreeSet::new();
+        for experiment in &publication.experiments {
+            let mut texts = vec![experiment.report.clone()];
+            texts.extend(experiment.plain.iter().flatten().cloned());
+            texts.extend(experiment.log.iter().map(|entry| entry.body.clone()));
+            texts.extend(experiment.corrections.iter().map(|c| c.2.clone()));
+            texts.extend(experiment.cards.iter().flat_map(|c| [c.value.clone(), c.note.clone()]));
+            for f in &experiment.figures {
+                texts.extend([&f.title, &f.how_to_read, &f.takeaway, &f.technical].map(String::clone));
+            }
+            all.extend(texts.iter().flat_map(|text| super::prose::references(text)));
+        }
+        all.extend(publication.claims.iter().flat_map(|claim| super::prose::references(&claim.body)));
+        all
+    };
+    publication.judged = Some(every(&publication));
+    build_with(&publication).unwrap();
+    for hidden in [
+        format!("[a](https://x.org/`) [0.97]({reference}) [b](https://x.org/`)"),
+        format!("The gain was\n    ```\n    [0.97]({reference})\n    ````\n"),
+        format!("> [0.97](\n> {reference})"),
+    ] {
+        let mut forged = publication.clone();
+        forged.experiments[0].report.push_str(&format!("\n\n{hidden}\n"));
+        let error = build_with(&forged).unwrap_err().to_string();
+        assert!(error.contains("the audit did not see it"), "{hidden}: {error}");
+    }
+    for shown in ["&#57;&#55;%", "97. percent of tasks", "<https://x.org/`> 97% <https://x.org/`>"] {
+        let mut forged = publication.clone();
+        forged.experiments[0].cards[0].value = shown.to_string();
+        let error = build_with(&forged).unwrap_err().to_string();
+        assert!(error.contains("is bound to no derivation"), "{shown}: {error}");
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::Sampling;
 use crate::engine::local::{Engine, Options};
 use crate::environment::Environment;
 use crate::episode::{Control, EpisodeRow, Item, Progress, UnitSpec, run_unit, table};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::experiment::Harness;
 use crate::model::Model;
 use serde::Serialize;
@@ -21,8 +21,10 @@ pub struct Cell {
     pub family: String,
     /// Difficulty.
     pub level: i64,
-    /// Episodes.
+    /// Episodes with a score.
     pub episodes: usize,
+    /// Episodes that failed outside the model; they count nowhere else.
+    pub failed: usize,
     /// Share solved.
     pub solve_rate: f64,
     /// Mean reward.
@@ -117,20 +119,33 @@ pub fn calibrate(
     for row in rows {
         cells.entry((row.family.clone(), row.level)).or_default().push(row);
     }
-    Ok(cells.into_iter().map(|((family, level), rows)| cell(family, level, &rows)).collect())
+    let mut out = Vec::with_capacity(cells.len());
+    for ((family, level), rows) in cells {
+        let why = rows.iter().find_map(|row| row.error.clone()).unwrap_or_default();
+        let place = format!("{family}, level {level}");
+        out.push(cell(family, level, &rows).ok_or_else(|| {
+            Error::refused(format!("no episode could be scored: {why}"))
+                .at(place)
+                .hint("fewer worked examples or answer tokens may fit the model's context")
+        })?);
+    }
+    Ok(out)
 }
 
-fn cell(family: String, level: i64, rows: &[EpisodeRow]) -> Cell {
-    let mean = |of: &dyn Fn(&EpisodeRow) -> f64| rows.iter().map(of).sum::<f64>() / rows.len() as f64;
+fn cell(family: String, level: i64, all: &[EpisodeRow]) -> Option<Cell> {
+    let rows: Vec<&EpisodeRow> = all.iter().filter(|row| row.reward.is_some()).collect();
+    let mean =
+        |of: &dyn Fn(&EpisodeRow) -> f64| rows.iter().map(|row| of(row)).sum::<f64>() / rows.len() as f64;
     let flag = |f: Option<bool>, is: bool| f64::from(u8::from(f == Some(is)));
-    Cell {
+    (!rows.is_empty()).then(|| Cell {
         family,
         level,
         episodes: rows.len(),
+        failed: all.len() - rows.len(),
         solve_rate: mean(&|r| flag(r.solved, true)),
-        mean_reward: mean(&|r| r.reward.unwrap_or(0.0)),
+        mean_reward: mean(&|r| r.reward.unwrap_or_default()),
         unreadable: mean(&|r| flag(r.parse_ok, false)),
         prompt_tokens: mean(&|r| r.prompt_tokens as f64),
         completion_tokens: mean(&|r| r.completion_tokens as f64),
-    }
+    })
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::experiment::{Purpose, receipts};
 use crate::stats::decision::{Pooled, three_way};
 use crate::stats::{self, Arm, Observation, Paired};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Decides and writes `receipts/decision.json`. The treatment is the second arm of the plan.
 pub fn decide(experiment: &Experiment, plan_sha256: &str) -> Result<DecisionReceipt> {
@@ -125,7 +125,13 @@ fn delta(experiment: &Experiment, rows: &[EpisodeRow], key: &str, arms: &[String
         crate::claims::derivation::Weight::Task => stats::Weight::Task,
         crate::claims::derivation::Weight::Family => stats::Weight::Family,
     };
-    let options = stats::Options { weight, bootstrap_key: key, ..stats::Options::default() };
+    let streams = |of: &String| -> BTreeSet<(&str, i64, i64, &str)> {
+        let rows = rows.iter().filter(|row| row.arm == *of);
+        rows.map(|r| (r.task_id.as_str(), r.seed, r.rollout, r.tokens_sha256.as_str())).collect()
+    };
+    let identical_streams = streams(&arms[0]) == streams(&arms[1]);
+    let options =
+        stats::Options { weight, bootstrap_key: key, identical_streams, ..stats::Options::default() };
     let estimate = stats::estimate(&paired, &options).map_err(|why| {
         Error::refused(format!("the change cannot be estimated: {why}")).at(experiment.root.display())
     })?;

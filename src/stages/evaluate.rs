@@ -53,6 +53,13 @@ pub fn evaluate(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Re
 /// An arm with a trained adapter needs its receipts before any compute is spent.
 fn require_receipts(experiment: &Experiment, arm: &Arm) -> Result<()> {
     if arm.adapter.as_deref() != Some("receipt:train") {
+        if let Some(folder) =
+            lab::adapter_folder(experiment, arm).filter(|f| !f.join(adapter::WEIGHTS).is_file())
+        {
+            return Err(Error::invalid(format!("the adapter of arm `{}` is not there", arm.name))
+                .at(folder.join(adapter::WEIGHTS).display())
+                .hint("name a folder in PEFT format, relative to the workspace"));
+        }
         return Ok(());
     }
     let trained: TrainReceipt =
@@ -168,7 +175,7 @@ fn headroom(experiment: &Experiment, plan_sha256: &str) -> Result<()> {
         let base = decide::base_by_family(experiment, Purpose::Calibrate)?;
         let tight: Vec<String> = base
             .iter()
-            .filter(|(_, score)| ceiling - **score <= *minimum_delta)
+            .filter(|(_, score)| ceiling - **score <= *minimum_delta + crate::stats::SAME)
             .map(|(family, score)| format!("`{family}` already scores {score:.3}"))
             .collect();
         let receipt = HeadroomReceipt {

@@ -119,6 +119,7 @@ fn keep(experiment: &Experiment, plan_sha256: String, model_sha256: String) -> R
         write_rows(&experiment.root, &path, &mut out)?;
         paths.push(path);
         paths.push(format!("episodes/{ARM}/{seed}.parquet"));
+        paths.push(format!("transcripts/{ARM}/{seed}.jsonl.zst"));
     }
     let kept: usize = families.values().map(|f| f.kept).sum();
     let contributing_families = families.values().filter(|f| f.kept > 0).count();

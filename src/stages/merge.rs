@@ -128,7 +128,9 @@ fn canary_prompts(experiment: &Experiment, model: &Model) -> Result<Vec<Vec<u32>
     let plan = &experiment.plan;
     let seed = plan.seeds.harvest.first().copied().unwrap_or(0);
     let mut prompts = Vec::new();
-    for family in &plan.tasks.train {
+    // Where nothing is trained here, an adapter from elsewhere is probed on what is evaluated.
+    let none = plan.tasks.train.is_empty();
+    for family in plan.families().filter(|family| none || plan.tasks.train.contains(family)) {
         for index in 0..CANARIES_A_FAMILY {
             let task = experiment.environment.task(family, plan.tasks.levels[0], seed, index)?;
             let prompt = experiment.environment.begin(&task)?.prompt();

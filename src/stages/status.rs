@@ -25,6 +25,8 @@ pub struct Status {
     pub experiment: String,
     /// `planned`, or how it ended.
     pub ending: String,
+    /// Whether no stage is left to run.
+    pub ended: bool,
     /// Stages and units, in order.
     pub entries: Vec<Entry>,
 }
@@ -69,7 +71,9 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
         None => list.open("decision", None, "run"),
     }
     let entries = list.entries;
-    Ok(Status { experiment: experiment.slug.clone(), ending: Ending::of(experiment)?.words(), entries })
+    let ending = Ending::of(experiment)?;
+    let experiment = experiment.slug.clone();
+    Ok(Status { experiment, ending: ending.words(), ended: !ending.is_open(), entries })
 }
 
 struct List<'a> {

@@ -1,11 +1,11 @@
 //! Training: one LoRA adapter on the harvest, under the plan's training seed. The entry point
 //! itself refuses rows of held-out families.
 
-use super::harvest::{foreign, write_rows};
+use super::harvest::{self, foreign, write_rows};
 use super::lab::{self, Lab};
 use super::receipts::{HarvestReceipt, TrainReceipt};
 use super::{Context, Experiment, examples};
-use crate::episode::{HarvestRow, TrainingRow, table};
+use crate::episode::{HarvestRow, TrainingRow, hashes, table};
 use crate::error::{Error, Result};
 use crate::experiment::{Stage, lock, plan, receipts};
 use crate::hash;
@@ -72,7 +72,21 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
     let model = lab.base(experiment, context)?;
     let (engine, _) = lab::engine(experiment, &model, &plan.harness.evaluate, None)?;
     let rows = examples::build(experiment, &engine)?;
+    if rows.len() != harvest.kept {
+        return Err(Error::refused(format!(
+            "{} of the {} kept samples have a transcript",
+            rows.len(),
+            harvest.kept
+        ))
+        .at(experiment.root.join("transcripts").display())
+        .hint("restore the transcripts from version control"));
+    }
     drop(engine);
+    if rows.iter().all(|row| row.tokens.len() > plan.training.max_tokens) {
+        return Err(Error::invalid("no training row fits the length cap, so no step could be made")
+            .at(format!("{}: [training] max_tokens", experiment.root.join("experiment.toml").display()))
+            .hint("raise `max_tokens`; nothing was locked"));
+    }
     let steps = rows.len().div_ceil(plan.training.batch_rows) * plan.training.epochs;
     let settings = settings(&plan.training, steps);
     lock::lock(&experiment.root, plan, Stage::Train)?;
@@ -91,9 +105,7 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
     ));
 
     let (Some(first), Some(last)) = (trained.steps.first(), trained.steps.last()) else {
-        return Err(Error::refused("no training row fits the length cap, so no step was made")
-            .at(format!("{}: [training] max_tokens", experiment.root.join("experiment.toml").display()))
-            .hint("raise `max_tokens` in a new experiment"));
+        return Err(Error::refused("training made no step").at(checkpoints.display()).hint("train again"));
     };
     if trained.lora.is_zero()? {
         return Err(Error::refused("training ended with an adapter that is all zero")
@@ -143,6 +155,10 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
 
 /// The harvest's files are as its receipt says, and hold no held-out family.
 fn check_harvest(experiment: &Experiment, receipt: &HarvestReceipt) -> Result<()> {
+    for seed in &experiment.plan.seeds.harvest {
+        // What is trained on are the conversations, whose hash the rows do not carry.
+        hashes::verify_file(&experiment.root, &format!("transcripts/{}/{seed}.jsonl.zst", harvest::ARM))?;
+    }
     for (path, expected) in &receipt.files {
         let file = experiment.root.join(path);
         if hash::sha256_file(&file)? != *expected {

@@ -1,6 +1,7 @@
 //! Decision rules: estimates in, an outcome with its legs out. The outcome is computed and
 //! cannot be edited; each leg says what it compared.
 
+use super::SAME;
 use serde::{Deserialize, Serialize};
 
 /// What a three-way rule concludes.
@@ -84,7 +85,7 @@ pub struct Pooled {
 /// The three-way rule. Positive: every event's change reaches `minimum_delta`, the pooled
 /// interval lies above 0, and `minimum_delta` exceeds the spread of base against base where
 /// that was measured. Negative: the interval's upper end lies below `minimum_delta`.
-/// Otherwise inconclusive.
+/// Otherwise inconclusive. Numbers within [`SAME`] count as equal: `0.7 - 0.4` is a gain of `0.3`.
 pub fn three_way(
     events: &[(String, Option<f64>)],
     pooled: Pooled,
@@ -97,26 +98,26 @@ pub fn three_way(
             asks: format!("the change on event {label} is at least the smallest gain that counts"),
             value: *delta,
             bar: minimum_delta,
-            holds: delta.map(|d| d >= minimum_delta),
+            holds: delta.map(|d| d >= minimum_delta - SAME),
         })
         .collect();
     legs.push(Leg {
         asks: "the lower end of the pooled interval lies above zero".into(),
         value: pooled.low,
         bar: 0.0,
-        holds: pooled.low.map(|low| low > 0.0),
+        holds: pooled.low.map(|low| low > SAME),
     });
     if let Some(spread) = null_spread {
         legs.push(Leg {
             asks: "the spread of base against base stays below the smallest gain that counts".into(),
             value: Some(spread),
             bar: minimum_delta,
-            holds: Some(spread < minimum_delta),
+            holds: Some(spread < minimum_delta - SAME),
         });
     }
     let outcome = if !events.is_empty() && legs.iter().all(|leg| leg.holds == Some(true)) {
         Outcome::Positive
-    } else if pooled.high.is_some_and(|high| high < minimum_delta) {
+    } else if pooled.high.is_some_and(|high| high < minimum_delta - SAME) {
         Outcome::Negative
     } else {
         Outcome::Inconclusive
@@ -126,7 +127,7 @@ pub fn three_way(
             asks: "the upper end of the pooled interval lies below the smallest gain that counts, which alone makes it negative".into(),
             value: pooled.high,
             bar: minimum_delta,
-            holds: pooled.high.map(|high| high < minimum_delta),
+            holds: pooled.high.map(|high| high < minimum_delta - SAME),
         });
     }
     Decision {

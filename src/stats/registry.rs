@@ -96,10 +96,11 @@ pub const ESTIMATORS: &[Estimator] = &[
         formula: "mean over the tasks that both arms have of (treatment task mean − base task mean), a task mean being \
                   the mean of cell means over the (seed, train_seed) that both arms have. low, high: expanded percentile \
                   bootstrap of whole tasks or clusters at Φ(−√(n/(n−1)) · t(.975, n−1)), B = 10,000; below 10 units \
-                  value ± t(.975, df) · se instead. mde: (z(.975) + z(.80)) · se. p: sign-flip test. With population = \
-                  tasks-x-train-seeds only t, on max(V_task + V_seed − V_cell, V_task, V_seed), df = min(G, S) − 1.",
-        source: "Hesterberg (2015) for the interval; Fisher (1935) for the test; Cameron, Gelbach and Miller (2011) for \
-                 tasks × training seeds.",
+                  value ± t(.975, df) · se instead. mde: (z(.975) + z(.80)) · se, found with 80% power \
+                  at level .05. p: sign-flip test, P(|Σ ±d| ≥ |Σ d|) over all signs of the unit differences d; exact on a \
+                  lattice or by enumeration, else 10,000 random flips with the +1 correction.",
+        source: "Hesterberg (2015) for the interval; Fisher (1935) for the test; Bloom (1995) for the smallest detectable \
+                 difference.",
         needs: &["of", "arms"],
         parts: &["value", "low", "high", "n", "p", "se", "df", "mde"],
     },
@@ -109,7 +110,7 @@ pub const ESTIMATORS: &[Estimator] = &[
         formula: "1 − C(n−c, k) / C(n, k) in each cell of n rollouts, c of them solved; mean over the cells of a task that \
                   have k rollouts, then over tasks",
         source: "Chen et al. (2021).",
-        needs: &["arm", "k"],
+        needs: &["arms", "k"],
         parts: &["value", "n"],
     },
     Estimator {
@@ -118,7 +119,7 @@ pub const ESTIMATORS: &[Estimator] = &[
         formula: "Σ C(i−1, k−1) / C(n, k) · r₍ᵢ₎ over a cell's n rewards in rising order; mean over the cells of a task that \
                   have k rollouts, then over tasks",
         source: "Expected maximum of a sample without replacement; equals pass@k for rewards of 0 and 1.",
-        needs: &["of", "arm", "k"],
+        needs: &["of", "arms", "k"],
         parts: &["value", "n"],
     },
     Estimator {
@@ -129,23 +130,6 @@ pub const ESTIMATORS: &[Estimator] = &[
         source: "The fourfold table of McNemar (1947).",
         needs: &["arms"],
         parts: &["value", "gained", "lost", "both", "neither", "n"],
-    },
-    Estimator {
-        id: "sign_flip_p",
-        title: "Sign-flip p value of a paired difference",
-        formula: "P(|Σ ±d| ≥ |Σ d|) over all signs of the unit differences d; exact on a lattice or by enumeration, else \
-                  10,000 random flips with the +1 correction",
-        source: "Fisher (1935), The Design of Experiments.",
-        needs: &["of", "arms"],
-        parts: &["value", "n"],
-    },
-    Estimator {
-        id: "mde",
-        title: "Smallest detectable paired difference",
-        formula: "(z(.975) + z(.80)) · se of the paired difference: found with 80% power at level .05",
-        source: "Bloom (1995), minimum detectable effects.",
-        needs: &["of", "arms"],
-        parts: &["value", "n"],
     },
 ];
 
@@ -222,8 +206,6 @@ mod tests {
                     ("n", n(f.pairs())),
                 ]
             }
-            "sign_flip_p" => vec![("value", e.sign_flip.map(|s| s.p)), ("n", n(e.tasks))],
-            "mde" => vec![("value", e.mde), ("n", n(e.tasks))],
             other => panic!("no function computes `{other}`"),
         }
     }

@@ -78,12 +78,12 @@ impl Plan {
             (0..examples.len()).partition(|i| examples[*i].tokens.len() <= settings.max_length);
         if order.is_empty() {
             return Err(Error::invalid(format!(
-                "none of {} training examples can be used: {} are longer than `max_length` = {}",
+                "none of {} training examples can be used: {} are longer than {} tokens",
                 examples.len(),
                 skipped.len(),
                 settings.max_length
             ))
-            .hint("raise `max_length` (and `micro_batch_tokens`), or harvest again"));
+            .hint("raise that length (`max_tokens` in a plan's [training]) in a new experiment, or harvest shorter rows"));
         }
         let batch_tokens = settings.batch_tokens.unwrap_or(usize::MAX);
         let mut steps = Vec::new();
@@ -223,7 +223,10 @@ mod tests {
         let plan = Plan::new(&examples, 50, &settings(), 1).unwrap();
         assert_eq!(plan.skipped_too_long, [0, 2]);
         assert!(
-            Plan::new(&examples[..1], 50, &settings(), 1).unwrap_err().to_string().contains("max_length")
+            Plan::new(&examples[..1], 50, &settings(), 1)
+                .unwrap_err()
+                .to_string()
+                .contains("longer than 20 tokens")
         );
         assert!(Plan::new(&[], 50, &settings(), 1).is_err());
     }

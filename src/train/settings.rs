@@ -1,4 +1,4 @@
-//! What a training run is told: the `[training]` table of a plan, its defaults and limits,
+//! What a training run is told (a plan's `[training]` table says it in its own words), defaults and limits,
 //! and the learning rate of each step.
 
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ pub struct Settings {
     pub schedule: Schedule,
     /// Scale gradients down to this global norm when they exceed it.
     pub clip: Option<f64>,
-    /// Steps between checkpoints; 0 writes one only when the run is stopped.
+    /// Steps between checkpoints; 0 writes one only when the run is stopped or done.
     pub checkpoint_every: usize,
     /// Compute each layer again in the backward pass instead of keeping its intermediate
     /// results; left out, the size of a micro-batch decides. The adapter is the same either way.

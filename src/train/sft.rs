@@ -107,6 +107,10 @@ fn run_sha256(model: &Model, examples: &[Example], settings: &Settings, train_se
         bytes.extend(example.weights.iter().flat_map(|w| w.to_le_bytes()));
     }
     sha256_json(&serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "revision": env!("REDERIVE_REVISION"),
+        "instruction_set": crate::model::kernel::instruction_set(),
+        "config": format!("{:?}", model.config),
         "model_sha256": model.origin.sha256,
         "examples_sha256": sha256_hex(&bytes),
         "settings": settings,
@@ -169,7 +173,7 @@ impl<'a> Run<'a> {
                 "training diverged: at step {} the loss is {loss}, the gradient norm {grad_norm}",
                 index + 1
             ))
-            .hint("lower `learning_rate`, or set `clip`"));
+            .hint("lower `learning_rate`, or set a clip (`clip_norm` in a plan)"));
         }
         if let Some(limit) = self.settings.clip {
             clip(&mut gradients, grad_norm, limit)?;

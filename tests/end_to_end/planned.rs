@@ -78,6 +78,17 @@ fn what_stands_beside_a_number_is_named_by_check_audit_and_build() {
 }
 
 #[test]
+fn a_bare_number_in_a_headline_is_named_by_check_audit_and_build() {
+    let (_folder, workspace) = planned();
+    let at = ["--workspace", text(&workspace)];
+    edit(&workspace, REPORT, "tagline = \"", "tagline = \"98 percent solved. ");
+    for verb in [&["claims", "check"][..], &["audit"], &["site", "build"]] {
+        let output = expect(1, &[verb, &at].concat());
+        assert!(said(&output).contains("`98` in `tagline`"), "{}", said(&output));
+    }
+}
+
+#[test]
 fn files_of_other_editors_are_read_alike() {
     let (_folder, workspace) = planned();
     let at = ["--workspace", text(&workspace)];

@@ -215,14 +215,16 @@ fn an_edited_receipt_is_named() {
 fn a_hand_edited_summary_is_seen() {
     let workspace = Workspace::honest();
     let honest = BTreeMap::from([
-        ("derive:demo.delta".to_string(), 0.25),
-        ("demo.by_family/caravan.n".to_string(), 12.0),
+        ("derive:demo.delta".to_string(), Some(0.25)),
+        ("demo.by_family/caravan.n".to_string(), Some(12.0)),
     ]);
     let report = audit(workspace.root(), Options { book: Some(&honest) }).unwrap();
     assert!(report.passed() && report.summary.matches == 23, "{}", report.render(100));
-    let edited = BTreeMap::from([("derive:demo.delta".to_string(), 0.25 + 1e-8)]);
-    let report = audit(workspace.root(), Options { book: Some(&edited) }).unwrap();
-    assert_eq!(mismatched(&report), ["derive:demo.delta"]);
+    for wrong in [Some(0.25 + 1e-8), None] {
+        let edited = BTreeMap::from([("derive:demo.delta".to_string(), wrong)]);
+        let report = audit(workspace.root(), Options { book: Some(&edited) }).unwrap();
+        assert_eq!(mismatched(&report), ["derive:demo.delta"], "{wrong:?}");
+    }
 }
 
 #[test]

@@ -52,17 +52,6 @@ fn a_task_dropped_from_both_arms_leaves_the_unit_incomplete() {
 }
 
 #[test]
-fn a_bare_number_in_a_headline_is_named() {
-    let workspace = Workspace::honest();
-    let text = fs_err::read_to_string(workspace.root().join(REPORT)).unwrap();
-    let title = text.lines().find(|line| line.starts_with("title = ")).unwrap();
-    workspace.replace(REPORT, title, "title = \"98 percent solved\"");
-    let report = run(&workspace);
-    caught(&report, "unbound", REPORT, None);
-    assert!(!report.passed());
-}
-
-#[test]
 fn an_episode_copied_under_another_id_is_one_too_many() {
     let workspace = Workspace::honest();
     for arm in ["base", "treatment"] {

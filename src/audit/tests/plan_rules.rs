@@ -224,6 +224,39 @@ fn a_report_does_not_lag_behind_its_receipts() {
 }
 
 #[test]
+fn starved_is_said_only_where_the_harvest_was() {
+    let workspace = Workspace::honest();
+    workspace.replace(REPORT, "lifecycle = ", "starved = true\nlifecycle = ");
+    found(&run(&workspace), "verdict", "no harvest receipt does");
+}
+
+/// A report that is no longer current, or says nothing, states no other outcome either.
+#[test]
+fn an_outcome_in_prose_is_held_against_the_decision_in_every_state() {
+    for (lifecycle, text) in
+        [("superseded", "The outcome is negative."), ("retracted", "The outcome\u{a0}is\nnega\u{ad}tive.")]
+    {
+        let workspace = Workspace::honest();
+        workspace.replace(REPORT, "lifecycle = \"finished\"", &format!("lifecycle = \"{lifecycle}\""));
+        workspace.replace(REPORT, "verdict = \"positive\"\n", "");
+        let path = workspace.root().join(REPORT);
+        let report = fs_err::read_to_string(&path).unwrap();
+        fs_err::write(&path, format!("{report}\n\n{text}\n")).unwrap();
+        found(&run(&workspace), "verdict", "says the outcome is negative, and it is positive");
+    }
+}
+
+#[test]
+fn a_foreign_plan_or_receipt_is_no_source() {
+    let workspace = Workspace::honest();
+    workspace.text("data/notes/experiment.toml", "score = 0.97\n");
+    caught(&run(&workspace), "plan_lock", "data/notes/experiment.toml", None);
+    let workspace = Workspace::honest();
+    workspace.text("data/demo/receipts/plan-x.json", "{\"score\": 0.97}");
+    caught(&run(&workspace), "receipt_file", "receipts/plan-x.json", None);
+}
+
+#[test]
 fn weights_are_held_against_their_receipts() {
     for file in ["adapters/1/adapter_model.safetensors", "merged/1/model.safetensors"] {
         let workspace = Workspace::honest();

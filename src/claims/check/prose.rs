@@ -9,6 +9,9 @@ use crate::claims::texts::Texts;
 use crate::claims::unbound;
 use std::ops::Range;
 
+/// Stands before a field's text, so that nothing in it begins a line.
+const MARK: &str = "· ";
+
 /// Whether numbers in a passage must be bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Binding {
@@ -72,14 +75,19 @@ pub(super) fn numbers(texts: &Texts, outcome: &mut Outcome) {
             if binding == Binding::Free {
                 continue;
             }
-            for number in unbound::find(passage.text) {
+            // A field is one line: `97.` at its start is no list marker.
+            let (mark, text) = match passage.field {
+                Some(_) => (MARK.len(), format!("{MARK}{}", passage.text)),
+                None => (0, passage.text.to_string()),
+            };
+            for number in unbound::find(&text) {
                 if binding == Binding::Counted {
                     counted += 1;
                     continue;
                 }
                 let place = passage.field.map_or("here".to_string(), |field| format!("in `{field}`"));
                 let text = format!("the number `{}` {place} is bound to no derivation", number.text);
-                let line = document.line(passage.offset(number.range.start));
+                let line = document.line(passage.offset(number.range.start - mark));
                 outcome.add(
                     document,
                     line,

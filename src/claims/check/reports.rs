@@ -2,7 +2,6 @@
 
 use super::Outcome;
 use crate::claims::book::{Book, Entry};
-use crate::claims::data::columns;
 use crate::claims::declare::parts;
 use crate::claims::derivation::DataSet;
 use crate::claims::report::{Figure, FigureKind};
@@ -70,8 +69,12 @@ fn figure_problems(figure: &Figure, experiment: &ExperimentText, book: &Book) ->
             for id in &figure.rows {
                 problems.table("rows", id, None);
             }
-            if let Some(id) = &figure.bar {
-                problems.known("bar", id);
+            let bar = figure.bar.as_deref().and_then(|id| problems.known("bar", id));
+            if let Some(entry) = bar.filter(|entry| entry.derivation.data != DataSet::Plan) {
+                let what =
+                    format!("draws `{}` as its preregistered bar, which is no value of the plan", entry.id);
+                problems
+                    .add(what, "name a derivation with `data = \"plan\"`, such as `decision.minimum_delta`");
             }
             let pooled = figure.pooled.as_deref().and_then(|id| problems.known("pooled", id));
             if let Some(entry) = pooled.filter(|entry| !parts(&entry.derivation).contains(&"low")) {
@@ -90,11 +93,8 @@ fn figure_problems(figure: &Figure, experiment: &ExperimentText, book: &Book) ->
             }
         }
     }
-    let is_column =
-        |name: &str| columns(DataSet::Episodes).is_some_and(|all| all.iter().any(|c| c.name == name));
-    if let Some(group) = figure.group_by.as_deref().filter(|name| !is_column(name)) {
-        let what = format!("groups by `{group}`, which is no column of an episode");
-        problems.add(what, "write `group_by = \"family\"`, say");
+    if let Some(group) = figure.group_by.as_deref().filter(|name| *name != "family") {
+        problems.add(format!("groups by `{group}`"), "write `group_by = \"family\"`, or leave it out");
     }
     problems.found
 }

@@ -182,9 +182,10 @@ fn figures_and_dates_must_hold() {
     forest("rows = [\"by_famly\"]").finds("figure", "did you mean `by_family`?");
     forest("rows = [\"delta\"]").finds("figure", "has no row for each");
     forest("").finds("figure", "has no rows");
+    forest("rows = [\"by_family\"]\nbar = \"delta\"").finds("figure", "no value of the plan");
     report(&figure("kind = \"slope\"\nleft = \"by_family\""), "").finds("figure", "has no `right`");
     report(&figure("kind = \"slope\"\nleft = \"by_family\"\ngroup_by = \"colour\""), "")
-        .finds("figure", "no column");
+        .finds("figure", "groups by `colour`");
     assert_eq!(forest("rows = [\"by_family\"]\npooled = \"delta\"").outcome().findings, []);
     report("ended = 2026-12-01", "").finds("dates", "the log has an entry of 2026-12-02");
     report("started = 2026-12-03\nended = 2026-12-02", "").finds("dates", "before it started");

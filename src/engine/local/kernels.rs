@@ -29,25 +29,6 @@ static FUSED: LazyLock<bool> = LazyLock::new(|| {
     }
 });
 
-/// The processor family and those of its vector extensions that change results here or in
-/// the matrix products, such as `x86_64+avx2+fma`.
-pub fn instruction_set() -> String {
-    let mut name = std::env::consts::ARCH.to_string();
-    #[cfg(target_arch = "x86_64")]
-    for (feature, present) in [
-        ("avx", is_x86_feature_detected!("avx")),
-        ("avx2", is_x86_feature_detected!("avx2")),
-        ("fma", is_x86_feature_detected!("fma")),
-        ("avx512f", is_x86_feature_detected!("avx512f")),
-    ] {
-        if present {
-            name.push('+');
-            name.push_str(feature);
-        }
-    }
-    name
-}
-
 /// What one row of a query group attends to.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
@@ -434,6 +415,6 @@ mod tests {
 
     #[test]
     fn the_instruction_set_starts_with_the_architecture() {
-        assert!(instruction_set().starts_with(std::env::consts::ARCH));
+        assert!(crate::model::kernel::instruction_set().starts_with(std::env::consts::ARCH));
     }
 }

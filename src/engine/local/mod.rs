@@ -13,7 +13,7 @@ mod stop;
 #[cfg(test)]
 mod tests;
 
-pub use kernels::instruction_set;
+pub use crate::model::kernel::instruction_set;
 pub use plan::MemoryPlan;
 
 use super::{Backend, Completion, Finish, Identity, Request};
@@ -119,7 +119,7 @@ impl Engine {
         let mut end_tokens = model.end_tokens().to_vec();
         // Some checkpoints name only the end of a document, though their chats end turns like this.
         end_tokens.extend(model.tokenizer.as_ref().and_then(|t| t.id("<|im_end|>")));
-        let vocabulary = model.tokenizer.as_ref().map_or(config.vocab, |t| t.size().min(config.vocab));
+        let vocabulary = model.tokenizer.as_ref().map_or(config.vocab, |t| t.reach().min(config.vocab));
         Ok(Engine {
             options,
             identity: plan::identity(&model, &options)?,
@@ -360,13 +360,13 @@ impl Backend for Engine {
         if places.is_empty() {
             return Ok(Vec::new());
         }
-        let hidden = self.forward(&places).inspect_err(|_| {
+        let drawn = self.forward(&places).and_then(|hidden| self.draw(&places, &hidden));
+        let drawn = drawn.inspect_err(|_| {
             // A memory may have moved on before the failure; keys and values are simply written again.
             if self.model.config.delta.is_some() {
                 places.iter().for_each(|p| self.lanes.restart(p.lane, &mut self.cache));
             }
         })?;
-        let drawn = self.draw(&places, &hidden)?;
         self.commit(&places, &drawn);
         let mut done = Vec::new();
         for (lane, _) in drawn {

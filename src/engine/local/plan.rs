@@ -1,7 +1,7 @@
 //! What is known before a run starts: who the engine is, and how much memory it will hold.
 
 use super::cache::LaneShape;
-use super::{Options, ROW_BUDGET, kernels};
+use super::{Options, ROW_BUDGET};
 use crate::engine::Identity;
 use crate::error::{Error, Result};
 use crate::hash;
@@ -81,6 +81,14 @@ fn main_memory_bytes() -> Option<u64> {
     None
 }
 
+/// Hash of what a model's folder says beside its weights: sizes and rope, end tokens, tokenizer, template.
+fn texts(model: &Model) -> String {
+    let tokenizer = model.tokenizer.as_ref().map(|t| t.sha256());
+    let template = model.template.as_ref().map(|t| t.identity());
+    let all = format!("{:?}\n{:?}\n{tokenizer:?}\n{template:?}", model.config, model.end_tokens());
+    hash::sha256_hex(all.as_bytes())
+}
+
 /// Who answers: the hash covers everything that may change a bit of an answer, beside the
 /// model and the request.
 pub fn identity(model: &Model, options: &Options) -> Result<Identity> {
@@ -91,9 +99,10 @@ pub fn identity(model: &Model, options: &Options) -> Result<Identity> {
     let dtype = model.origin.dtype.to_string();
     let engine = json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "revision": option_env!("REDERIVE_REVISION").unwrap_or("unknown"),
+        "revision": env!("REDERIVE_REVISION"),
+        "texts": texts(model),
         "features": features,
-        "instruction_set": kernels::instruction_set(),
+        "instruction_set": crate::model::kernel::instruction_set(),
         "dtype": dtype,
         "slots": options.slots,
     });

@@ -46,8 +46,9 @@ pub struct Drawn {
 
 /// Refuses settings that mean nothing.
 pub fn validate(s: &Sampling) -> Result<()> {
-    let problem = if !(s.temperature >= 0.0 && s.temperature.is_finite()) {
-        format!("temperature {} is not a finite number from 0", s.temperature)
+    let divisor = s.temperature == 0.0 || (1.0 / s.temperature).is_finite();
+    let problem = if !(s.temperature >= 0.0 && s.temperature.is_finite() && divisor) {
+        format!("temperature {} is neither 0 nor a number that logits can be divided by", s.temperature)
     } else if !(s.top_p > 0.0 && s.top_p <= 1.0) {
         format!("top_p {} is not in (0, 1]", s.top_p)
     } else if !(0.0..=1.0).contains(&s.min_p) {
@@ -273,6 +274,7 @@ mod tests {
         for bad in [
             sampling(-1.0, 0, 1.0, 0.0),
             sampling(f32::NAN, 0, 1.0, 0.0),
+            sampling(1e-39, 0, 1.0, 0.0),
             sampling(1.0, 0, 0.0, 0.0),
             sampling(1.0, 0, 1.1, 0.0),
             sampling(1.0, 0, 1.0, -0.1),

@@ -15,13 +15,11 @@ const MARKERS: [&str; 9] = [
     "</s>",
 ];
 
-/// The part of a reply that counts: after the thinking, before the first end marker.
-/// An unclosed `<think>` leaves only what stands before it.
+/// The part of a reply that counts: after the last thinking that ended, before one that did not and
+/// before the first end marker.
 pub fn spoken(text: &str) -> &str {
-    let text = match text.rfind("</think>") {
-        Some(at) => &text[at + "</think>".len()..],
-        None => text.find("<think>").map_or(text, |at| &text[..at]),
-    };
+    let text = text.rfind("</think>").map_or(text, |at| &text[at + "</think>".len()..]);
+    let text = text.find("<think>").map_or(text, |at| &text[..at]);
     let mut text = text.trim_start();
     while let Some(rest) = MARKERS.iter().find_map(|m| text.strip_prefix(m)) {
         text = rest.trim_start();
@@ -129,6 +127,7 @@ mod tests {
             "<|im_start|> ANSWER: 7<|endoftext|>",
             "ANSWER: 9\nNo, wait.\nANSWER: 7",
             "<think>ANSWER: 9</think>\nANSWER: 7",
+            "<think>a</think>\nANSWER: 7\n<think>\nANSWER: 9",
             "ANSWER: \"7\"",
             "ANSWER: <7>",
             "ANSWER: 7 figs.",

@@ -42,7 +42,7 @@ pub fn card(
         Some((first, _)) if in_value.iter().all(|(reference, _)| waits(reference)) => {
             prose.inline(&format!("[pending](<{first}>)"), place)?
         }
-        _ => prose.inline(&input.value, place)?,
+        _ => prose.headline(&input.value, place)?,
     };
     let why = shown.iter().find_map(|s| match (&s.number.value, pending(&s.number.value)) {
         (_, Some(why)) => Some(full(why)),
@@ -55,7 +55,7 @@ pub fn card(
         "estimates": estimates(&shown),
         "undefined_html": why.map(|why| coded(&why)),
         "flags": flags(&shown),
-        "note_html": prose.inline(&input.note, place)?,
+        "note_html": prose.headline(&input.note, place)?,
         "badge_html": badge(&shown, root),
     }))
 }
@@ -78,9 +78,12 @@ fn estimates(shown: &[Shown<'_>]) -> Vec<Value> {
             lines.push(line(format!("{}{}", sentence(&interval_name(one.number)), of(one)), interval));
         }
     }
-    // The counts behind the value; those of numbers in the remark are in their notes.
-    let counts: Vec<(&Shown<'_>, &String)> =
-        shown.iter().filter(|s| s.in_value).filter_map(|s| Some((s, s.number.n.as_ref()?))).collect();
+    // The counts behind the value and behind every interval that stands above.
+    let counts: Vec<(&Shown<'_>, &String)> = shown
+        .iter()
+        .filter(|s| s.in_value || s.number.interval.is_some())
+        .filter_map(|s| Some((s, s.number.n.as_ref()?)))
+        .collect();
     match counts.as_slice() {
         [(_, first), rest @ ..] if rest.iter().all(|(_, n)| n == first) => {
             lines.push(line("n".to_string(), &agreeing(first)));

@@ -7,7 +7,7 @@ use crate::site::chart::{Scene, Size};
 use crate::site::glyphs;
 use crate::site::input::{AuditEntry, ClaimInput, Publication};
 use crate::site::number::derivation_address;
-use crate::site::prose::Prose;
+use crate::site::prose::{Prose, bound};
 use crate::site::text::{anchor, breakable, counted, day, root_of, sentence};
 use serde_json::{Value, json};
 
@@ -66,6 +66,7 @@ pub fn page(site: &mut Site<'_>, input: &ClaimInput) -> Result<()> {
     let address = format!("{folder}/index.html");
     let root = root_of(&address);
     let mut prose = Prose::new(publication, &root);
+    bound(&input.body, &input.path)?;
     let body_html = prose.block(&input.body, &input.path, "text", 3)?;
     let own = publication.audit.entries.iter().filter(|entry: &&AuditEntry| {
         entry

@@ -30,7 +30,7 @@ pub fn page(site: &mut Site<'_>, input: &ExperimentInput) -> Result<()> {
     let headings = ["The one idea you need", "The question", "What we found", "Why it matters"];
     for (heading, text) in headings.iter().zip(input.plain.iter().flatten()) {
         if !text.trim().is_empty() {
-            plain_block.push(json!({"heading": heading, "text_html": prose.inline(text, &place)?}));
+            plain_block.push(json!({"heading": heading, "text_html": prose.headline(text, &place)?}));
         }
     }
     let mut cards = Vec::new();

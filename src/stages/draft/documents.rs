@@ -2,7 +2,9 @@
 
 use super::wording::{self, Link};
 use super::{Change, DEMO_MARKER, Ending};
+use crate::claims::derivation::Weight;
 use crate::claims::number::{self, Style};
+use crate::experiment::Plan;
 use crate::stages::Experiment;
 use crate::stats::decision::Outcome;
 use std::path::Path;
@@ -69,7 +71,7 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending, started: &str, to
         }
     };
     out.push_str(&format!("full = {}\n", toml_string(&full)));
-    for (label, value, note) in wording::cards(ending, &n) {
+    for (label, value, note) in wording::cards(experiment, ending, &n) {
         out.push_str(&format!(
             "\n[[cards]]\nlabel = {}\nvalue = {}\nnote = {}\n",
             toml_string(&label),
@@ -80,19 +82,39 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending, started: &str, to
     out.push_str(&match ending {
         Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom => "\n".to_string(),
         Ending::Planned | Ending::Underway | Ending::Decided { .. } => {
-            format!("{}\n{EPISODES}{TRAINING}", figures(ending, &n))
+            format!("{}\n{}{TRAINING}", figures(experiment, ending, &n), of_plan(EPISODES, plan))
         }
     });
     out.push_str(HARVEST);
     if *ending == Ending::NoHeadroom {
-        out.push_str(HEADROOM);
+        out.push_str(&of_plan(HEADROOM, plan));
     }
     out.push_str("+++\n");
     out.push_str(&wording::body(experiment, ending, &n));
     out
 }
 
-fn figures(ending: &Ending, n: Link) -> String {
+/// Derivations with the plan's own arms, score and weights in place of the usual ones.
+fn of_plan(derivations: &str, plan: &Plan) -> String {
+    let arm = |i: usize| toml_string(&plan.arms[i].name);
+    let metric = &plan.decision.metric;
+    let weight = match metric.weight {
+        Weight::Task => "",
+        Weight::Family => "weight = \"family\"\n",
+    };
+    let line = |line: &str| match line {
+        "of = \"reward\"" => format!("of = {}\n", toml_string(&metric.of)),
+        "estimator = \"paired_delta\"" => format!("{line}\n{weight}"),
+        arms if arms.starts_with("arms = ") => {
+            let named = arms.replace("\"base\"", &arm(0)).replace("\"treatment\"", &arm(1));
+            format!("{named}\n")
+        }
+        other => format!("{other}\n"),
+    };
+    derivations.lines().map(line).collect()
+}
+
+fn figures(experiment: &Experiment, ending: &Ending, n: Link) -> String {
     let figure = |id: &str, kind: &str, rest: &str, texts: [(&str, String); 4]| {
         let mut out = format!("\n[[figures]]\nid = \"{id}\"\nkind = \"{kind}\"\n{rest}");
         for (name, text) in texts {
@@ -104,13 +126,13 @@ fn figures(ending: &Ending, n: Link) -> String {
         "paired-deltas",
         "forest",
         "rows = [\"by_family\", \"by_seed\"]\npooled = \"delta\"\nbar = \"bar\"\n",
-        wording::forest(ending, n),
+        wording::forest(experiment, ending, n),
     );
     let slope = figure(
         "per-task",
         "slope",
         "left = \"base_by_task\"\nright = \"treatment_by_task\"\ngroup_by = \"family\"\n",
-        wording::slope(n),
+        wording::slope(experiment, n),
     );
     forest + &slope
 }
@@ -122,6 +144,6 @@ pub(super) fn claim(experiment: &Experiment, id: &str, outcome: Outcome, change:
     format!(
         "+++\nid = \"{id}\"\ntitle = \"{title}\"\nstatus = \"{status}\"\npopulation = \"tasks\"\nexperiments = [\"{slug}\"]\n[[history]]\ndate = {}\nstatus = \"{status}\"\nevidence = [\"derive:{slug}.delta\"]\n+++\n{}",
         crate::clock::today(),
-        wording::argument(change, &|what| link(experiment, what))
+        wording::argument(experiment, change, &|what| link(experiment, what))
     )
 }

@@ -35,17 +35,24 @@ pub fn new_experiment(workspace: &Path, slug: &str, plan: &str) -> Result<Vec<Pa
         )));
     }
     let _lock = WriteLock::start(workspace)?;
+    let path = crate::experiment::plan::plan_path(workspace, slug);
+    let pages = workspace.join("site").join("experiments").join(slug);
+    let whole = existing(&pages.join("report.md"))?.is_some() && existing(&pages.join("log.md"))?.is_some();
+    if list(workspace)?.iter().any(|known| known == slug) && !whole {
+        // An earlier call was ended between the plan and the texts.
+        let experiment = Experiment::open(workspace, slug)?;
+        return Ok(texts(&experiment, &Ending::of(&experiment)?)?.written);
+    }
     if list(workspace)?.iter().any(|known| known == slug) {
         return Err(Error::invalid(format!("experiment `{slug}` exists already"))
             .at(workspace.join("data").join(slug).display())
             .hint("choose another name"));
     }
-    let path = crate::experiment::plan::plan_path(workspace, slug);
     Plan::parse(plan, &path)?;
     write_atomic(&path, plan.as_bytes())?;
     let experiment = Experiment::open(workspace, slug)?;
     let mut written = vec![path];
-    written.extend(texts(&experiment, &Ending::Planned)?);
+    written.extend(texts(&experiment, &Ending::Planned)?.written);
     Ok(written)
 }
 
@@ -68,9 +75,18 @@ pub fn fresh_plan(workspace: &Path) -> Result<String> {
     Ok(seeds.iter().rev().fold(PLAN.to_owned(), renumber))
 }
 
+/// What became of an experiment's texts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Texts {
+    /// Files that were written.
+    pub written: Vec<PathBuf>,
+    /// A report that somebody has edited and whose `lifecycle` is behind, with what it is to say.
+    pub behind: Option<(PathBuf, &'static str)>,
+}
+
 /// Writes the texts that do not exist yet, and those that are still what an earlier call wrote and
-/// speak of an earlier state; returns what was written.
-pub fn texts(experiment: &Experiment, ending: &Ending) -> Result<Vec<PathBuf>> {
+/// speak of an earlier state.
+pub fn texts(experiment: &Experiment, ending: &Ending) -> Result<Texts> {
     let workspace = &experiment.workspace;
     let today = crate::clock::today();
     let pages = workspace.join("site").join("experiments").join(&experiment.slug);
@@ -86,10 +102,14 @@ pub fn texts(experiment: &Experiment, ending: &Ending) -> Result<Vec<PathBuf>> {
     let text = existing(&site)?.is_none().then(|| SITE.to_string());
     put(site, text)?;
     let report = pages.join("report.md");
-    let text = match existing(&report)? {
+    let old = existing(&report)?;
+    let text = match &old {
         None => Some(seal(&documents::report(experiment, ending, &today, &today))),
-        Some(old) => followed(experiment, ending, &old, &today),
+        Some(old) => followed(experiment, ending, old, &today),
     };
+    let behind = old.filter(|old| text.is_none() && unsealed(old).is_none() && is_open(old));
+    let behind = behind.filter(|old| !old.contains(&lifecycle_line(ending)));
+    let behind = behind.map(|_| (report.clone(), ending.lifecycle()));
     put(report, text)?;
     let log = pages.join("log.md");
     let text = match (existing(&log)?, wording::log_ended(ending, &today)) {
@@ -107,7 +127,17 @@ pub fn texts(experiment: &Experiment, ending: &Ending) -> Result<Vec<PathBuf>> {
         let text = documents::claim(experiment, &id, *outcome, *change);
         put(workspace.join("claims").join(name), Some(text))?;
     }
-    Ok(written)
+    Ok(Texts { written, behind })
+}
+
+fn lifecycle_line(ending: &Ending) -> String {
+    format!("lifecycle = \"{}\"", ending.lifecycle())
+}
+
+/// Whether a report says that its experiment has not ended.
+fn is_open(report: &str) -> bool {
+    let open = [Ending::Planned, Ending::Underway].map(|open| lifecycle_line(&open));
+    report.lines().any(|line| open.iter().any(|open| open == line))
 }
 
 fn existing(path: &Path) -> Result<Option<String>> {
@@ -194,8 +224,9 @@ fn next_claim(workspace: &Path) -> Result<String> {
 }
 
 fn claimed(experiment: &Experiment) -> Result<bool> {
-    let suffix = format!("-{}.md", experiment.slug);
-    Ok(claim_files(&experiment.workspace)?.iter().any(|p| p.to_string_lossy().ends_with(&suffix)))
+    let name = format!("{}.md", experiment.slug);
+    let of = |path: &PathBuf| path.file_name()?.to_str()?.split_once('-').map(|(_, rest)| rest.to_string());
+    Ok(claim_files(&experiment.workspace)?.iter().any(|path| of(path).as_ref() == Some(&name)))
 }
 
 #[cfg(test)]
@@ -233,10 +264,13 @@ mod tests {
         fs_err::write(&log, "## 2026-01-01 — mine\n").unwrap();
         let mine = fs_err::read_to_string(&report).unwrap().replace("## Question", "## My question");
         fs_err::write(&report, &mine).unwrap();
-        let written = texts(&experiment, &POSITIVE).unwrap();
+        let written = texts(&experiment, &POSITIVE).unwrap().written;
         assert_eq!(written, [dir.path().join("claims/C0001-a.md")]);
         assert_eq!(fs_err::read_to_string(&report).unwrap(), mine);
-        assert!(texts(&experiment, &POSITIVE).unwrap().is_empty());
+        assert_eq!(texts(&experiment, &POSITIVE).unwrap().behind, Some((report.clone(), "finished")));
+        fs_err::write(&report, mine.replace("\"planned\"", "\"finished\"")).unwrap();
+        assert_eq!(texts(&experiment, &POSITIVE).unwrap().behind, None);
+        assert!(texts(&experiment, &POSITIVE).unwrap().written.is_empty());
     }
 
     #[test]
@@ -246,19 +280,59 @@ mod tests {
         let read = || fs_err::read_to_string(&report).unwrap();
         let planned = documents::report(&experiment, &Ending::Planned, "2026-01-02", "2026-01-02");
         fs_err::write(&report, seal(&planned)).unwrap();
-        assert!(texts(&experiment, &Ending::Planned).unwrap().is_empty());
-        assert_eq!(texts(&experiment, &Ending::Underway).unwrap(), [report.clone()]);
+        assert!(texts(&experiment, &Ending::Planned).unwrap().written.is_empty());
+        assert_eq!(texts(&experiment, &Ending::Underway).unwrap().written, [report.clone()]);
         assert!(read().contains("lifecycle = \"in-progress\"") && read().contains("started = 2026-01-02\n"));
         // What `fill` writes is no edit.
         let filled = read().replace("[](derive:a.kept)", "[12](derive:a.kept)");
         fs_err::write(&report, filled).unwrap();
-        let written = texts(&experiment, &POSITIVE).unwrap();
+        let written = texts(&experiment, &POSITIVE).unwrap().written;
         assert_eq!(written.len(), 3, "{written:?}");
         assert!(read().contains("verdict = \"positive\"") && read().contains("[](derive:a.kept)"));
         let log = fs_err::read_to_string(pages.join("log.md")).unwrap();
         assert_eq!(log.matches("\n## ").count() + 1, 2, "{log}");
-        assert!(texts(&experiment, &POSITIVE).unwrap().is_empty());
-        assert!(texts(&experiment, &Ending::Underway).unwrap().is_empty(), "never backwards");
+        assert!(texts(&experiment, &POSITIVE).unwrap().written.is_empty());
+        assert!(texts(&experiment, &Ending::Underway).unwrap().written.is_empty(), "never backwards");
+    }
+
+    /// The draft prints the statistic that the plan decides by, of the plan's arms.
+    #[test]
+    fn derivations_are_those_of_the_plan() {
+        let plan = PLAN
+            .replace("name = \"treatment\"", "name = \"lora\"")
+            .replace("of = \"reward\", weight = \"task\"", "of = \"solved\", weight = \"family\"");
+        assert_ne!(plan, PLAN);
+        let dir = tempfile::tempdir().unwrap();
+        new_experiment(dir.path(), "a", &plan).unwrap();
+        let text = fs_err::read_to_string(dir.path().join("site/experiments/a/report.md")).unwrap();
+        let front: toml::Table =
+            toml::from_str(text.trim_start_matches("+++\n").split("\n+++\n").next().unwrap()).unwrap();
+        let delta = &front["derivations"]["delta"];
+        assert_eq!(delta["of"].as_str(), Some("solved"));
+        assert_eq!(delta["weight"].as_str(), Some("family"));
+        assert_eq!(delta["arms"].as_array().unwrap()[1].as_str(), Some("lora"));
+        assert!(!text.contains("\"treatment\"]") && text.contains("each family weighing the same"));
+    }
+
+    #[test]
+    fn an_interrupted_new_is_finished_by_the_next_one() {
+        let (dir, _, pages) = drafted();
+        fs_err::remove_file(pages.join("report.md")).unwrap();
+        fs_err::remove_file(pages.join("log.md")).unwrap();
+        assert_eq!(new_experiment(dir.path(), "a", PLAN).unwrap().len(), 2);
+        assert!(new_experiment(dir.path(), "a", PLAN).is_err());
+    }
+
+    #[test]
+    fn a_claim_belongs_to_the_experiment_of_its_whole_name() {
+        let dir = tempfile::tempdir().unwrap();
+        for slug in ["my-try", "try"] {
+            new_experiment(dir.path(), slug, PLAN).unwrap();
+            let experiment = Experiment::open(dir.path(), slug).unwrap();
+            assert!(!claimed(&experiment).unwrap(), "{slug}");
+            texts(&experiment, &POSITIVE).unwrap();
+            assert!(claimed(&experiment).unwrap(), "{slug}");
+        }
     }
 
     #[test]

@@ -1,11 +1,28 @@
 //! What drafted reports, logs and claims say, in sentences. Every number in them is an empty link.
 
 use super::{Change, Ending};
+use crate::claims::derivation::Weight;
+use crate::experiment::{Deploy, Plan};
 use crate::stages::Experiment;
 use crate::stats::decision::Outcome;
 
 /// Makes the empty link to one of the experiment's derivations.
 pub(super) type Link<'a> = &'a dyn Fn(&str) -> String;
+
+/// What a task's score is, in the plan's metric.
+fn score(plan: &Plan) -> &'static str {
+    if plan.decision.metric.of == "solved" { "share of solved attempts" } else { "mean reward" }
+}
+
+/// In what both arms are evaluated.
+fn prompt(plan: &Plan) -> &'static str {
+    if plan.harness.evaluate.examples > 0 { "worked examples in front" } else { "bare prompt" }
+}
+
+/// How both arms draw their answers.
+fn decoding(plan: &Plan) -> &'static str {
+    if plan.harness.evaluate.temperature > 0.0 { "drawing at random" } else { "greedily" }
+}
 
 /// The pooled change and its interval, or what stands in for them, after two scores.
 fn changed(change: Change, n: Link) -> String {
@@ -79,7 +96,7 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
 }
 
 /// Headline cards: label, value and note.
-pub(super) fn cards(ending: &Ending, n: Link) -> Vec<(String, String, String)> {
+pub(super) fn cards(experiment: &Experiment, ending: &Ending, n: Link) -> Vec<(String, String, String)> {
     let card = |label: &str, value: String, note: String| (label.to_string(), value, note);
     let harvest = card(
         "Own answers kept for training",
@@ -89,9 +106,9 @@ pub(super) fn cards(ending: &Ending, n: Link) -> Vec<(String, String, String)> {
     match ending {
         Ending::Decided { .. } | Ending::Planned | Ending::Underway => vec![
             card(
-                "Score on unseen tasks, bare prompt",
+                &format!("Score on unseen tasks, {}", prompt(&experiment.plan)),
                 format!("{} → {}", n("base"), n("treatment")),
-                "mean over tasks, from zero to one".into(),
+                format!("{}, from zero to one", score(&experiment.plan)),
             ),
             card(
                 "Change on the same tasks",
@@ -114,7 +131,7 @@ pub(super) fn cards(ending: &Ending, n: Link) -> Vec<(String, String, String)> {
 }
 
 /// The texts of the figure of paired changes.
-pub(super) fn forest(ending: &Ending, n: Link) -> [(&'static str, String); 4] {
+pub(super) fn forest(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'static str, String); 4] {
     let takeaway = match ending {
         Ending::Decided { change: Change::Undefined, .. } => "No task was answered by both arms.".to_string(),
         Ending::Decided { change: change @ (Change::Nothing | Change::Point), .. } => {
@@ -131,32 +148,47 @@ pub(super) fn forest(ending: &Ending, n: Link) -> [(&'static str, String); 4] {
         ("title", "Change in score, by family and by event".into()),
         ("how_to_read", "One row is one family or one event: both arms answer the same fresh tasks. The mark is treatment minus base, the line its interval. Right of the dashed line the gain is large enough to count. The diamond takes all tasks together.".into()),
         ("takeaway", takeaway),
-        ("technical", "Estimand: the unweighted mean over shared tasks of treatment minus base. Intervals are expanded-percentile paired bootstraps over tasks, t below ten tasks. One training seed: they speak of this adapter, not of the recipe.".into()),
+        ("technical", format!("Estimand: the mean over shared tasks of treatment minus base, {}. Intervals are expanded-percentile paired bootstraps over tasks, t below ten tasks. One training seed: they speak of this adapter, not of the recipe.", match experiment.plan.decision.metric.weight {
+            Weight::Task => "each task weighing the same",
+            Weight::Family => "each family weighing the same",
+        })),
     ]
 }
 
 /// The texts of the figure of single tasks.
-pub(super) fn slope(n: Link) -> [(&'static str, String); 4] {
+pub(super) fn slope(experiment: &Experiment, n: Link) -> [(&'static str, String); 4] {
     [
         ("title", "Every task, before and after".into()),
         ("how_to_read", "Each line joins one task's score under the base model, left, and after training, right. Tasks with the same two scores share a line; its width and label say how many.".into()),
         ("takeaway", format!("{} attempts went from unsolved to solved, {} the other way.", n("flips.gained"), n("flips.lost"))),
-        ("technical", "Greedy decoding, one rollout a task: a task's score is one episode's reward. Tasks are made by their event seed, so no task appears twice.".into()),
+        ("technical", format!("Both arms answer {}; a task's score is the {} of its attempts. Tasks are made by their event seed, so no task appears twice.", decoding(&experiment.plan), score(&experiment.plan))),
     ]
 }
 
 /// The report's body.
 pub(super) fn body(experiment: &Experiment, ending: &Ending, n: Link) -> String {
-    let harness = match experiment.plan.harness.harvest.examples {
-        0 => "Harvest, training and evaluation all use the bare prompt.",
-        _ => {
+    let plan = &experiment.plan;
+    let harness = match (plan.harness.harvest.examples, plan.harness.evaluate.examples) {
+        (0, 0) => "Harvest, training and evaluation all use the bare prompt.",
+        (_, 0) => {
             "The harvest puts worked examples in front of each task as chat turns; training and evaluation use the bare prompt. With the bare prompt this model seldom writes an answer line, so there would be nothing to harvest."
         }
+        (0, _) => {
+            "Harvest and training use the bare prompt; evaluation puts worked examples in front of each task."
+        }
+        _ => {
+            "Harvest and evaluation put worked examples in front of each task as chat turns; training uses the bare prompt."
+        }
     };
+    let installed = match plan.arms[1].deploy {
+        Deploy::Merged => "merged into the very weights that the base arm runs on",
+        Deploy::Live => "applied live to the very weights that the base arm runs on",
+    };
+    let decoding = decoding(plan);
     let identity = "The harness is part of each arm's identity: base and treatment are evaluated in the same one, and the change is a change in that harness.";
     let mut out = format!(
-        "\n## Question\n\n{}\n\n## Method\n\nThe base model answers tasks of the training families several times each. A verifier that needs no model accepts or rejects every sample; accepted, terse ones become training rows, with caps by task and by family, and families with few possible answers need several correct samples of one task before any counts. One low-rank adapter is trained on them and merged into the very weights that the base arm runs on. Both arms then answer the same fresh tasks, greedily.\n\n{harness} {identity}\n\n## Results\n\n",
-        experiment.plan.title
+        "\n## Question\n\n{}\n\n## Method\n\nThe base model answers tasks of the training families several times each. A verifier that needs no model accepts or rejects every sample; accepted, terse ones become training rows, with caps by task and by family, and families with few possible answers need several correct samples of one task before any counts. One low-rank adapter is trained on them and {installed}. Both arms then answer the same fresh tasks, {decoding}.\n\n{harness} {identity}\n\n## Results\n\n",
+        plan.title
     );
     match ending {
         Ending::Planned | Ending::Underway => out.push_str("Pending.\n"),
@@ -169,13 +201,13 @@ pub(super) fn body(experiment: &Experiment, ending: &Ending, n: Link) -> String 
             n("kept"), n("samples"), n("kept_families")
         )),
         Ending::NoHeadroom => out.push_str("The headroom gate stopped the run: on the calibration seed at least one family scores so high that the required gain does not fit below the ceiling. The evaluation seeds were not spent on it.\n"),
-        Ending::Decided { outcome, change } => out.push_str(&decided(*outcome, *change, n)),
+        Ending::Decided { outcome, change } => out.push_str(&decided(plan, *outcome, *change, n)),
     }
     out.push_str("\n## Limits\n\nOne training seed: the result speaks of this adapter, not of the recipe. The tasks are invented and small, and the family kept out of training is a near neighbour of those in it.\n");
     out
 }
 
-fn decided(outcome: Outcome, change: Change, n: Link) -> String {
+fn decided(plan: &Plan, outcome: Outcome, change: Change, n: Link) -> String {
     let verdict = match outcome {
         Outcome::Positive => "Every leg of the preregistered rule holds: **positive**.",
         Outcome::Negative => "The interval lies below the smallest gain that counts: **negative**.",
@@ -183,9 +215,9 @@ fn decided(outcome: Outcome, change: Change, n: Link) -> String {
             "The preregistered rule is not met, and a gain that counts is not excluded: **inconclusive**."
         }
     };
-    let (moved, remark) = (changed(change, n), remark(change));
+    let (moved, remark, score) = (changed(change, n), remark(change), score(plan));
     let mut out = format!(
-        "The harvest kept {} of {} samples, from {} families. Training took {} steps over {} tokens; the loss went from {} to {}. All {} weight deltas found their place in the merged checkpoint, and {} of {} canary prompts changed under it.\n\nOn {} paired tasks the mean reward went from {} to {}{moved}. In trained families the change was {}, in the one kept out {}. Replies without a readable answer went from {} to {} of all. {verdict}{remark}\n",
+        "The harvest kept {} of {} samples, from {} families. Training took {} steps over {} tokens; the loss went from {} to {}. All {} weight deltas found their place in the merged checkpoint, and {} of {} canary prompts changed under it.\n\nOn {} paired tasks the {score} went from {} to {}{moved}. In trained families the change was {}, in the one kept out {}. Replies without a readable answer went from {} to {} of all. {verdict}{remark}\n",
         n("kept"),
         n("samples"),
         n("kept_families"),
@@ -250,7 +282,7 @@ fn words(why: &str) -> &str {
 pub(super) fn claim(outcome: Outcome, change: Change) -> (&'static str, &'static str) {
     match outcome {
         Outcome::Positive => (
-            "One adapter, trained on the model's own verified answers, raises its score on unseen tasks under the bare prompt",
+            "One adapter, trained on the model's own verified answers, raises its score on unseen tasks",
             "promising",
         ),
         Outcome::Negative => (
@@ -265,9 +297,10 @@ pub(super) fn claim(outcome: Outcome, change: Change) -> (&'static str, &'static
 }
 
 /// The claim's argument.
-pub(super) fn argument(change: Change, n: Link) -> String {
+pub(super) fn argument(experiment: &Experiment, change: Change, n: Link) -> String {
     format!(
-        "The mean reward went from {} to {}{}, over {} tasks that neither arm had seen.{}\nThe claim is about this adapter and these task families, with one training seed; it says nothing about the recipe.\n",
+        "The {} went from {} to {}{}, over {} tasks that neither arm had seen.{}\nThe claim is about this adapter and these task families, with one training seed; it says nothing about the recipe.\n",
+        score(&experiment.plan),
         n("base"),
         n("treatment"),
         changed(change, n),

@@ -281,7 +281,7 @@ mod tests {
         let planned = documents::report(&experiment, &Ending::Planned, "2026-01-02", "2026-01-02");
         fs_err::write(&report, seal(&planned)).unwrap();
         assert!(texts(&experiment, &Ending::Planned).unwrap().written.is_empty());
-        assert_eq!(texts(&experiment, &Ending::Underway).unwrap().written, [report.clone()]);
+        assert_eq!(texts(&experiment, &Ending::Underway).unwrap().written, std::slice::from_ref(&report));
         assert!(read().contains("lifecycle = \"in-progress\"") && read().contains("started = 2026-01-02\n"));
         // What `fill` writes is no edit.
         let filled = read().replace("[](derive:a.kept)", "[12](derive:a.kept)");

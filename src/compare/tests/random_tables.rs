@@ -102,17 +102,19 @@ proptest! {
                 prop_assert!(message.contains(name) || message.contains("training") , "{}", message);
             }
             Ok(c) => {
-                // Every row of the two arms is accounted for.
-                let of = |arm: &'static str| rows.iter().filter(move |r| r[0] == arm);
-                let empty = |arm: &'static str| of(arm).filter(|r| r[5].is_empty()).count();
-                prop_assert_eq!(c.n_rows, of("base").count() + of("treatment").count());
-                prop_assert_eq!(c.base.n_unscored, empty("base"));
-                prop_assert_eq!(c.treatment.n_unscored, empty("treatment"));
-                prop_assert_eq!(c.base.n_scored + c.treatment.n_scored + empty("base") + empty("treatment"), c.n_rows);
+                // Every row of the two arms is accounted for. Where there are two, and one of them is called base
+                // or treatment, the third is the other.
+                let (base, treatment) = (c.base.name.as_str(), c.treatment.name.as_str());
+                let of = |arm: &str| rows.iter().filter(|r| r[0] == arm).collect::<Vec<_>>();
+                let empty = |arm: &str| of(arm).iter().filter(|r| r[5].is_empty()).count();
+                prop_assert_eq!(c.n_rows, of(base).len() + of(treatment).len());
+                prop_assert_eq!(c.base.n_unscored, empty(base));
+                prop_assert_eq!(c.treatment.n_unscored, empty(treatment));
+                prop_assert_eq!(c.base.n_scored + c.treatment.n_scored + empty(base) + empty(treatment), c.n_rows);
                 if has[6] {
-                    let unjudged = |arm: &'static str| of(arm).filter(|r| !r[5].is_empty() && r[6].is_empty()).count();
-                    prop_assert_eq!(c.base.n_unjudged, unjudged("base"));
-                    prop_assert_eq!(c.treatment.n_unjudged, unjudged("treatment"));
+                    let unjudged = |arm: &str| of(arm).iter().filter(|r| !r[5].is_empty() && r[6].is_empty()).count();
+                    prop_assert_eq!(c.base.n_unjudged, unjudged(base));
+                    prop_assert_eq!(c.treatment.n_unjudged, unjudged(treatment));
                 }
                 let warned = |code: &str| c.warnings.iter().any(|w| w.code == code);
                 prop_assert!(warned("missing_rows") == (c.coverage.base < 1.0 || c.coverage.treatment < 1.0));

@@ -76,6 +76,16 @@ const COUNTED: &[&str] = &[
     "of", "out", "percent", "ms",
 ];
 
+/// As [`find`], in a text of one line, such as a card's value: `97.` at its start is no list marker.
+pub fn find_in_line(text: &str) -> Vec<Unbound> {
+    const BEFORE: &str = "· ";
+    let shift = |number: Unbound| Unbound {
+        range: number.range.start - BEFORE.len()..number.range.end - BEFORE.len(),
+        ..number
+    };
+    find(&format!("{BEFORE}{text}")).into_iter().map(shift).collect()
+}
+
 /// Every unbound number of a Markdown text, in order.
 pub fn find(text: &str) -> Vec<Unbound> {
     let prose = without_targets(&links::scan(text).prose);
@@ -245,6 +255,16 @@ mod tests {
         let texts: Vec<&str> = found.iter().map(|u| u.text.as_str()).collect();
         assert_eq!(texts, expected, "{text}");
         found.iter().for_each(|u| assert_eq!(&text[u.range.clone()], u.text));
+    }
+
+    #[test]
+    fn a_line_has_no_list_markers() {
+        let text = "97. percent of 3 tasks";
+        assert!(find(text).iter().all(|number| number.text != "97"));
+        for number in find_in_line(text) {
+            assert_eq!(&text[number.range.clone()], number.text);
+        }
+        assert_eq!(find_in_line(text).iter().map(|n| n.text.as_str()).collect::<Vec<_>>(), ["97", "3"]);
     }
 
     #[test]

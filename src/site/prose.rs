@@ -110,7 +110,7 @@ pub fn find<'a>(publication: &'a Publication, reference: &str, place: &str) -> R
 
 /// Refuses a Markdown text that shows a number outside of links and code.
 pub fn bound(text: &str, place: &str) -> Result<()> {
-    let (mut shown, mut links) = (String::from("· "), 0usize);
+    let (mut shown, mut links) = (String::new(), 0usize);
     for event in Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH) {
         match event {
             Event::Start(Tag::Link { .. }) => links += 1,
@@ -120,7 +120,7 @@ pub fn bound(text: &str, place: &str) -> Result<()> {
             _ => {}
         }
     }
-    match crate::claims::unbound::find(&shown).into_iter().next() {
+    match crate::claims::unbound::find_in_line(&shown).into_iter().next() {
         Some(number) => {
             Err(Error::refused(format!("the number `{}` is bound to no derivation", number.text))
                 .at(place)

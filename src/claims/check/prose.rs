@@ -9,9 +9,6 @@ use crate::claims::texts::Texts;
 use crate::claims::unbound;
 use std::ops::Range;
 
-/// Stands before a field's text, so that nothing in it begins a line.
-const MARK: &str = "· ";
-
 /// Whether numbers in a passage must be bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Binding {
@@ -75,19 +72,15 @@ pub(super) fn numbers(texts: &Texts, outcome: &mut Outcome) {
             if binding == Binding::Free {
                 continue;
             }
-            // A field is one line: `97.` at its start is no list marker.
-            let (mark, text) = match passage.field {
-                Some(_) => (MARK.len(), format!("{MARK}{}", passage.text)),
-                None => (0, passage.text.to_string()),
-            };
-            for number in unbound::find(&text) {
+            let find = if passage.field.is_some() { unbound::find_in_line } else { unbound::find };
+            for number in find(passage.text) {
                 if binding == Binding::Counted {
                     counted += 1;
                     continue;
                 }
                 let place = passage.field.map_or("here".to_string(), |field| format!("in `{field}`"));
                 let text = format!("the number `{}` {place} is bound to no derivation", number.text);
-                let line = document.line(passage.offset(number.range.start - mark));
+                let line = document.line(passage.offset(number.range.start));
                 outcome.add(
                     document,
                     line,

@@ -5,6 +5,8 @@
 //! `docs/ARCHITECTURE.md` is the map: what each module turns into what, and what it must not know.
 
 pub mod audit;
+#[cfg(feature = "engine")]
+pub mod bench;
 pub mod claims;
 pub mod cli;
 pub mod clock;

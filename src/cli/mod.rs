@@ -1,6 +1,8 @@
 //! The command line: arguments in, library calls, results on standard output, progress on
 //! standard error, exit codes. Holds no logic of its own.
 
+#[cfg(feature = "engine")]
+mod bench;
 mod evidence;
 #[cfg(feature = "engine")]
 mod lab;
@@ -93,6 +95,10 @@ enum Command {
     #[cfg(feature = "engine")]
     #[command(subcommand, after_long_help = "Example:\n  rederive models fetch && rederive models list")]
     Models(models::ModelsCommand),
+    /// Measure this machine
+    #[cfg(feature = "engine")]
+    #[command(subcommand, after_long_help = "Example:\n  rederive bench engine --batch 1,16")]
+    Bench(bench::BenchCommand),
     /// Print a completion script for your shell
     #[command(
         after_long_help = "Example:\n  rederive completions bash > ~/.local/share/bash-completion/completions/rederive"
@@ -161,6 +167,8 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Gym(command) => evidence::gym(&command, &terminal),
         #[cfg(feature = "engine")]
         Command::Models(command) => models::models(&command, &terminal),
+        #[cfg(feature = "engine")]
+        Command::Bench(command) => bench::bench(&command),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "rederive", &mut script);

@@ -3,7 +3,7 @@
 use super::progress::Terminal;
 use super::{print, print_json};
 use crate::error::{Error, Result};
-use crate::model::{Model, Source, fetch, registry};
+use crate::model::{Model, Processor, Source, fetch, registry};
 use crate::stages::Context;
 use crate::stages::lab::fetch_model;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,12 @@ The cache is $REDERIVE_CACHE/models, else $XDG_CACHE_HOME/rederive/models, else 
         /// Merge the adapter into the weights first
         #[arg(long, requires = "adapter")]
         merged: bool,
+        /// Where to compute: cpu, cuda, cuda:1
+        #[arg(long, default_value = "cpu")]
+        device: String,
+        /// Arithmetic type: f32, or bf16 (the default on a card)
+        #[arg(long)]
+        dtype: Option<String>,
         /// Logits at every position, not at the last alone
         #[arg(long)]
         all: bool,
@@ -72,8 +78,9 @@ pub fn models(command: &ModelsCommand, terminal: &Terminal) -> Result<u8> {
             }
         }
         ModelsCommand::List { json } => list(*json)?,
-        ModelsCommand::Logits { model, tokens, adapter, merged, all, json } => {
-            logits(model, tokens, adapter.as_deref(), *merged, *all, *json)?;
+        ModelsCommand::Logits { model, tokens, adapter, merged, device, dtype, all, json } => {
+            let processor = Processor::parse(device, dtype.as_deref())?;
+            logits(model, processor, tokens, adapter.as_deref(), *merged, *all, *json)?;
         }
     }
     Ok(0)
@@ -112,13 +119,14 @@ fn list(json: bool) -> Result<()> {
 
 fn logits(
     model: &str,
+    processor: Processor,
     tokens: &[u32],
     adapter: Option<&Path>,
     merged: bool,
     all: bool,
     json: bool,
 ) -> Result<()> {
-    let mut model = Model::load(&Source::parse(model)?)?;
+    let mut model = Model::load_on(&Source::parse(model)?, processor)?;
     if let Some(bad) = tokens.iter().find(|t| **t as usize >= model.config.vocab) {
         return Err(Error::invalid(format!(
             "token id {bad} is outside the vocabulary of {}",
@@ -133,7 +141,7 @@ fn logits(
     if merged && let Some(adapter) = lora.take() {
         let into = folder.path().join("merged");
         crate::model::merge::merge(&model, &adapter, &into)?;
-        model = Model::load(&Source::Folder(into))?;
+        model = Model::load_on(&Source::Folder(into), processor)?;
     }
     let logits = model.logits(tokens, lora.as_ref())?;
     let rows: Vec<Vec<f32>> = logits.to_vec2()?;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Most sequences side by side: the rows of one step of the local engine.
-pub const MOST_SLOTS: usize = 64;
+pub const MOST_SLOTS: usize = 1024;
 /// Most tokens of one answer.
 const MOST_ANSWER_TOKENS: u64 = 1 << 16;
 /// Most attempts at one task.

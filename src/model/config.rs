@@ -211,6 +211,16 @@ impl Config {
         ))
     }
 
+    /// Refuses a token id outside the vocabulary.
+    pub fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
+        match tokens.iter().find(|t| **t as usize >= self.vocab) {
+            Some(bad) => {
+                Err(Error::invalid(format!("token id {bad} is outside the vocabulary of {}", self.vocab)))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether a layer mixes by the gated delta rule.
     pub fn is_delta(&self, layer: usize) -> bool {
         self.delta.as_ref().is_some_and(|d| d.layers.get(layer) == Some(&true))

@@ -5,8 +5,9 @@
 use super::check;
 use super::config::{Architecture, Config};
 use super::gguf_header;
-use super::load::assemble;
+use super::load::Numbers;
 use super::lora::Target;
+use super::processor::{Compute, Processor};
 use super::tokenizer::{Bpe, Tokenizer};
 use super::{ChatTemplate, Model, Origin, safetensors};
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 /// Reads a model from a `.gguf` file.
-pub fn load(path: &Path) -> Result<Model> {
+pub fn load(path: &Path, processor: Processor) -> Result<Model> {
     let place = path.display().to_string();
     let content = gguf_header::read(path)?;
     let mut file = BufReader::with_capacity(1 << 20, fs_err::File::open(path)?);
@@ -46,18 +47,19 @@ pub fn load(path: &Path) -> Result<Model> {
             tensor
         })
     };
-    let network = assemble(&config, &mut read).map_err(|e| e.at(&place))?;
+    let mut numbers = |name: &str, count| Ok(Numbers::Given(read(name, count)?));
+    let compute = Compute::new(processor, &config, &mut numbers).map_err(|e| e.at(&place))?;
     Ok(Model {
         origin: Origin {
             name: place,
             path: Some(path.to_owned()),
             format: "gguf",
             sha256: hash::sha256_file(path)?,
-            dtype: "f32",
+            dtype: processor.dtype(),
             stored,
         },
         config,
-        network,
+        compute,
         tokenizer: Some(tokenizer),
         template,
     })
@@ -338,7 +340,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.gguf");
         write(&path, &[(key, value)]);
-        load(&path).err().unwrap().to_string()
+        load(&path, Processor::Cpu).err().unwrap().to_string()
     }
 
     #[test]
@@ -346,7 +348,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.gguf");
         write(&path, &[]);
-        let (model, reference) = (load(&path).unwrap(), crate::model::testing::model("llama_tied"));
+        let (model, reference) =
+            (load(&path, Processor::Cpu).unwrap(), crate::model::testing::model("llama_tied"));
         assert_eq!((model.origin.stored.as_str(), model.end_tokens()), ("F32", [7].as_slice()));
         let logits = |m: &Model| numbers(&m.logits(&[3, 1, 4, 1, 5], None).unwrap());
         assert!(logits(&model) == logits(&reference));
@@ -381,7 +384,10 @@ mod tests {
         let bytes = fs_err::read(&path).unwrap();
         for cut in [0, 3, 30, 400, bytes.len() / 2, bytes.len() - 1] {
             fs_err::write(&path, &bytes[..cut]).unwrap();
-            assert!(load(&path).err().unwrap().to_string().contains("x.gguf"), "cut at {cut}");
+            assert!(
+                load(&path, Processor::Cpu).err().unwrap().to_string().contains("x.gguf"),
+                "cut at {cut}"
+            );
         }
     }
 }

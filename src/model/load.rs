@@ -6,11 +6,14 @@ use super::linear::FrozenLinear;
 use super::lora::Target;
 use super::network::{Layer, Mixer, Network};
 use super::ops::RmsNorm;
+use super::processor::{Compute, Processor};
 use super::safetensors::Checkpoint;
 use super::tokenizer::Tokenizer;
 use super::{ChatTemplate, Model, Origin, fetch, gguf, registry};
 use crate::error::{Error, Result};
+use crate::philox::Philox;
 use candle_core::{Device, Tensor};
+use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,17 +58,17 @@ impl std::fmt::Display for Source {
     }
 }
 
-pub(super) fn load(source: &Source) -> Result<Model> {
+pub(super) fn load(source: &Source, processor: Processor) -> Result<Model> {
     let mut model = match source {
-        Source::Named(name) => gguf::load(&fetch::cached(registry::get(name)?)?)?,
-        Source::Folder(folder) => load_folder(folder)?,
-        Source::Gguf(path) => gguf::load(path)?,
+        Source::Named(name) => gguf::load(&fetch::cached(registry::get(name)?)?, processor)?,
+        Source::Folder(folder) => load_folder(folder, processor)?,
+        Source::Gguf(path) => gguf::load(path, processor)?,
     };
     model.origin.name = source.to_string();
     Ok(model)
 }
 
-fn load_folder(folder: &Path) -> Result<Model> {
+fn load_folder(folder: &Path, processor: Processor) -> Result<Model> {
     let mut config = config::read_folder(folder)?;
     let (tokenizer, template) = (Tokenizer::from_folder(folder)?, ChatTemplate::from_folder(folder)?);
     if let Some(tokenizer) = &tokenizer {
@@ -77,8 +80,8 @@ fn load_folder(folder: &Path) -> Result<Model> {
         config.eos.extend(tokenizer.as_ref().zip(end).and_then(|(tokenizer, end)| tokenizer.id(end)));
     }
     let checkpoint = Checkpoint::open(folder, &config)?;
-    let network =
-        assemble(&config, |name, _| checkpoint.numbers(name)).map_err(|e| e.at(folder.display()))?;
+    let mut numbers = |name: &str, _| Ok(Numbers::Given(checkpoint.numbers(name)?));
+    let compute = Compute::new(processor, &config, &mut numbers).map_err(|e| e.at(folder.display()))?;
     Ok(Model {
         tokenizer,
         template,
@@ -87,28 +90,56 @@ fn load_folder(folder: &Path) -> Result<Model> {
             path: Some(folder.to_owned()),
             format: "safetensors",
             sha256: checkpoint.sha256.clone(),
-            dtype: "f32",
+            dtype: processor.dtype(),
             stored: checkpoint.stored.clone(),
         },
         config,
-        network,
+        compute,
     })
 }
 
-/// Builds a network, asking `numbers` for each tensor once: its name and number of elements in,
-/// row-major f32 out.
+/// The numbers of a tensor.
+pub enum Numbers {
+    /// Row by row.
+    Given(Vec<f32>),
+    /// Uniform in ±bound, for measurements: what they are does not matter, and a card makes its own.
+    Uniform {
+        /// Names the stream.
+        seed: u64,
+        /// Greatest absolute value.
+        bound: f32,
+    },
+}
+
+impl Numbers {
+    /// All of them; refuses another count than the tensor has.
+    pub(super) fn into_vec(self, name: &str, count: usize) -> Result<Vec<f32>> {
+        match self {
+            Numbers::Given(values) if values.len() == count => Ok(values),
+            Numbers::Given(values) => {
+                Err(Error::invalid(format!("tensor `{name}` has {} numbers, not {count}", values.len())))
+            }
+            Numbers::Uniform { seed, bound } => {
+                const TOGETHER: usize = 1 << 16;
+                let mut values = vec![0f32; count];
+                values.par_chunks_mut(TOGETHER).enumerate().for_each(|(part, values)| {
+                    let mut stream = Philox::named(&format!("uniform/{seed}/{part}"));
+                    values.iter_mut().for_each(|x| *x = (2.0 * stream.unit() as f32 - 1.0) * bound);
+                });
+                Ok(values)
+            }
+        }
+    }
+}
+
+/// Builds a network in main memory, asking `numbers` for each tensor once: its name and number of elements in.
 pub(super) fn assemble(
     config: &Config,
-    mut numbers: impl FnMut(&str, usize) -> Result<Vec<f32>>,
+    numbers: &mut dyn FnMut(&str, usize) -> Result<Numbers>,
 ) -> Result<Network> {
     config.check()?;
-    let mut take = |name: &str, count: usize| -> Result<Vec<f32>> {
-        let values = numbers(name, count)?;
-        if values.len() != count {
-            return Err(Error::invalid(format!("tensor `{name}` has {} numbers, not {count}", values.len())));
-        }
-        Ok(values)
-    };
+    let mut take =
+        |name: &str, count: usize| -> Result<Vec<f32>> { numbers(name, count)?.into_vec(name, count) };
     let plain_norm = |weight: Vec<f32>| Arc::new(RmsNorm { weight, eps: config.norm_eps as f32 });
     let norm = |mut weight: Vec<f32>| {
         weight.iter_mut().for_each(|w| *w += config.norm_offset());
@@ -192,9 +223,15 @@ mod tests {
     #[test]
     fn a_tensor_of_another_size_is_refused_by_name() {
         let config = Model::tiny(&crate::model::TinySpec::default()).unwrap().config;
-        let short = |name: &str, count: usize| Ok(vec![0.0; count - usize::from(name.contains("up_proj"))]);
+        let mut short = |name: &str, count: usize| {
+            Ok(Numbers::Given(vec![0.0; count - usize::from(name.contains("up_proj"))]))
+        };
         assert!(
-            assemble(&config, short).err().unwrap().to_string().contains("model.layers.0.mlp.up_proj.weight")
+            assemble(&config, &mut short)
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("model.layers.0.mlp.up_proj.weight")
         );
     }
 }

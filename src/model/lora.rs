@@ -406,7 +406,7 @@ mod tests {
             .unwrap();
             let x = x.index_select(&ids, 0).unwrap();
             let choices: Vec<_> = rows.iter().map(|r| of_row[*r]).collect();
-            let y = model.network.linear(1, Target::Gate).unwrap().forward(&x).unwrap();
+            let y = model.network().unwrap().linear(1, Target::Gate).unwrap().forward(&x).unwrap();
             let y = RowAdapters::new(&choices, &loras).unwrap().apply(1, Target::Gate, &x, y).unwrap();
             (0..rows.len()).map(|r| numbers(&y.narrow(0, r, 1).unwrap())).collect()
         };
@@ -415,7 +415,7 @@ mod tests {
             assert!(run(&[row])[0] == *wanted, "row {row} alone");
             assert!(run(&[row, 4, 2])[0] == *wanted, "row {row} with others");
         }
-        let base = model.network.linear(1, Target::Gate).unwrap().forward(&x).unwrap();
+        let base = model.network().unwrap().linear(1, Target::Gate).unwrap().forward(&x).unwrap();
         assert!(numbers(&base.narrow(0, 4, 1).unwrap()) == together[4]);
         assert!(numbers(&base.narrow(0, 3, 1).unwrap()) != together[3]);
         assert!(RowAdapters::new(&[Some(2)], &loras).is_err());
@@ -433,8 +433,8 @@ mod tests {
         let of_row = [None, Some(0), Some(0)];
         let rows = super::super::Rows { tokens: &[5, 6, 7], positions: &[0, 1, 2], adapters: &of_row };
         let mut mix = super::super::Causal::one(&model.config, 3);
-        let hidden = model.network.forward(&rows, &[&lora], &mut mix).unwrap();
-        let loss = model.network.logits(&hidden).unwrap().sqr().unwrap().sum_all().unwrap();
+        let hidden = model.network().unwrap().forward(&rows, &[&lora], &mut mix).unwrap();
+        let loss = model.network().unwrap().logits(&hidden).unwrap().sqr().unwrap().sum_all().unwrap();
         let gradients = loss.backward().unwrap();
         for (name, var) in &vars {
             let gradient = numbers(gradients.get(var).unwrap());

@@ -8,6 +8,8 @@ pub mod causal;
 pub mod chat;
 mod check;
 pub mod config;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod delta;
 pub mod delta_rule;
 pub mod fetch;
@@ -22,7 +24,9 @@ pub mod network;
 pub mod ops;
 mod peft;
 mod pip;
+pub mod processor;
 mod qwen;
+mod random;
 pub mod registry;
 mod rope;
 pub mod safetensors;
@@ -53,6 +57,7 @@ pub use linear::FrozenLinear;
 pub use load::Source;
 pub use lora::{Lora, LoraConfig, RowAdapters, Target};
 pub use network::{Mix, Network, Rows};
+pub use processor::{Compute, Processor};
 pub use tiny::TinySpec;
 pub use tokenizer::Tokenizer;
 
@@ -73,7 +78,7 @@ pub struct Origin {
     pub format: &'static str,
     /// SHA-256 of the weights: of the file when there is one, else of the files' names and hashes as canonical JSON.
     pub sha256: String,
-    /// Arithmetic type of every computation: `f32`.
+    /// Arithmetic type of the computation: `f32` or `bf16`.
     pub dtype: &'static str,
     /// Type of the weights in the source, such as `BF16` or `Q4_1`.
     pub stored: String,
@@ -83,8 +88,8 @@ pub struct Origin {
 pub struct Model {
     /// Dimensions and constants.
     pub config: Config,
-    /// The network.
-    pub network: Network,
+    /// The network, where it computes.
+    pub compute: Compute,
     /// Text to ids and back; absent when the source has none.
     pub tokenizer: Option<Tokenizer>,
     /// Conversation to text; absent when the source has none.
@@ -94,19 +99,41 @@ pub struct Model {
 }
 
 impl Model {
-    /// Reads a model. Errors name the file and what is missing, surplus or unsupported.
+    /// Reads a model into main memory. Errors name the file and what is missing, surplus or unsupported.
     pub fn load(source: &Source) -> Result<Model> {
-        load::load(source)
+        load::load(source, Processor::Cpu)
+    }
+
+    /// Reads a model to where it is to compute.
+    pub fn load_on(source: &Source, processor: Processor) -> Result<Model> {
+        load::load(source, processor)
+    }
+
+    /// The network in main memory, or an error where the weights are on a card.
+    pub fn network(&self) -> Result<&Network> {
+        match &self.compute {
+            Compute::Cpu(network) => Ok(network),
+            #[cfg(feature = "cuda")]
+            Compute::Cuda(_) => Err(Error::invalid("this needs the model's weights in main memory")
+                .at(&self.origin.name)
+                .hint("run it with `--device cpu`")),
+        }
     }
 
     /// Logits `[tokens, vocab]` of one sequence at every position, with an adapter or without.
     pub fn logits(&self, tokens: &[u32], adapter: Option<&Lora>) -> Result<Tensor> {
-        let hidden = self.hidden(tokens, adapter)?;
-        self.network.logits(&hidden)
+        match &self.compute {
+            Compute::Cpu(network) => network.logits(&self.hidden(tokens, adapter)?),
+            #[cfg(feature = "cuda")]
+            Compute::Cuda(network) => {
+                let logits = network.logits(tokens, adapter)?.concat();
+                Ok(Tensor::from_vec(logits, (tokens.len(), self.config.vocab), &candle_core::Device::Cpu)?)
+            }
+        }
     }
 
     /// Hidden states `[tokens, hidden]` after the final norm, of one sequence. Errors on an id outside the
-    /// vocabulary, and on more tokens than the model's context has.
+    /// vocabulary, on more tokens than the model's context has, and where the weights are on a card.
     pub fn hidden(&self, tokens: &[u32], adapter: Option<&Lora>) -> Result<Tensor> {
         self.config.check_length(tokens.len())?;
         let positions: Vec<u32> = (0..tokens.len() as u32).collect();
@@ -114,7 +141,7 @@ impl Model {
         let rows = Rows { tokens, positions: &positions, adapters: &of_row };
         let loras: Vec<&Lora> = adapter.into_iter().collect();
         let mut mix = Causal::one(&self.config, tokens.len());
-        self.network.forward(&rows, &loras, &mut mix)
+        self.network()?.forward(&rows, &loras, &mut mix)
     }
 
     /// The tokenizer, or an error that says that the source has none.
@@ -183,12 +210,28 @@ mod tests {
         assert!(long.contains("257 tokens") && long.contains("context of 256"), "{long}");
         let rows = Rows { tokens: &[1, 2], positions: &[0], adapters: &[None, None] };
         let mut mix = Causal::one(&model.config, 2);
-        assert!(model.network.forward(&rows, &[], &mut mix).unwrap_err().to_string().contains("1 positions"));
+        assert!(
+            model
+                .network()
+                .unwrap()
+                .forward(&rows, &[], &mut mix)
+                .unwrap_err()
+                .to_string()
+                .contains("1 positions")
+        );
         let rows = Rows { positions: &[0, 1], adapters: &[None, Some(0)], ..rows };
-        assert!(model.network.forward(&rows, &[], &mut mix).unwrap_err().to_string().contains("adapter 0"));
-        let x = model.network.embed(&[1, 2]).unwrap();
-        assert!(model.network.layer(4, &x, &[0, 1], &RowAdapters::base(), &mut mix).is_err());
-        assert!(model.network.layer(0, &x, &[0], &RowAdapters::base(), &mut mix).is_err());
+        assert!(
+            model
+                .network()
+                .unwrap()
+                .forward(&rows, &[], &mut mix)
+                .unwrap_err()
+                .to_string()
+                .contains("adapter 0")
+        );
+        let x = model.network().unwrap().embed(&[1, 2]).unwrap();
+        assert!(model.network().unwrap().layer(4, &x, &[0, 1], &RowAdapters::base(), &mut mix).is_err());
+        assert!(model.network().unwrap().layer(0, &x, &[0], &RowAdapters::base(), &mut mix).is_err());
         let fixtures = testing::fixtures();
         assert!(
             model.render(&[serde_json::json!({})], true).unwrap_err().to_string().contains("chat template")
@@ -234,11 +277,11 @@ mod tests {
         let sums = golden["dequantised_checks"]["sum_and_abs_sum"].as_object().unwrap();
         for (name, sum) in sums {
             let weight = match name.as_str() {
-                "model.embed_tokens.weight" => model.network.embedding.clone(),
+                "model.embed_tokens.weight" => model.network().unwrap().embedding.clone(),
                 "model.layers.0.self_attn.q_proj.weight" => {
-                    model.network.linear(0, Target::Q).unwrap().weight().unwrap()
+                    model.network().unwrap().linear(0, Target::Q).unwrap().weight().unwrap()
                 }
-                _ => model.network.linear(29, Target::Down).unwrap().weight().unwrap(),
+                _ => model.network().unwrap().linear(29, Target::Down).unwrap().weight().unwrap(),
             };
             let numbers = testing::numbers(&weight);
             for (found, wanted) in

@@ -79,12 +79,7 @@ impl Network {
 
     /// Embeddings `[rows, hidden]`, a plain tensor without a gradient. Errors on an id outside the vocabulary.
     pub fn embed(&self, tokens: &[u32]) -> Result<Tensor> {
-        if let Some(bad) = tokens.iter().find(|t| **t as usize >= self.config.vocab) {
-            return Err(Error::invalid(format!(
-                "token id {bad} is outside the vocabulary of {}",
-                self.config.vocab
-            )));
-        }
+        self.config.check_tokens(tokens)?;
         let ids = Tensor::from_slice(tokens, tokens.len(), &Device::Cpu)?;
         Ok(self.embedding.index_select(&ids, 0)?)
     }

@@ -39,14 +39,21 @@ fn hidden_states_agree_layer_by_layer() {
         let prompt = &prompts(name)[1];
         let positions: Vec<u32> = (0..prompt.len() as u32).collect();
         let mut mix = Causal::one(&model.config, prompt.len());
-        let mut x = model.network.embed(prompt).unwrap();
+        let mut x = model.network().unwrap().embed(prompt).unwrap();
         for layer in 0..model.config.layers {
             let Some(wanted) = truth.get(&format!("hidden.1.{layer}")) else { continue };
             assert!(distance(&x, wanted) < 2e-4, "{name}: before layer {layer}");
-            x = model.network.layer(layer, &x, &positions, &RowAdapters::base(), &mut mix).unwrap();
+            x = model
+                .network()
+                .unwrap()
+                .layer(layer, &x, &positions, &RowAdapters::base(), &mut mix)
+                .unwrap();
         }
         if let Some(wanted) = truth.get(&format!("hidden.1.{}", model.config.layers)) {
-            assert!(distance(&model.network.final_norm(&x).unwrap(), wanted) < 2e-4, "{name}: final norm");
+            assert!(
+                distance(&model.network().unwrap().final_norm(&x).unwrap(), wanted) < 2e-4,
+                "{name}: final norm"
+            );
         }
     }
 }

@@ -84,7 +84,12 @@ fn stretched_rope_agrees_at_every_position() {
     let tokens: Vec<u32> = (5..45).collect();
     let plain = model.logits(&tokens, None).unwrap();
     model.config.rope_scaling = Some(scaling);
-    model.network.inverse_frequencies = model.config.inverse_frequencies().into();
+    let frequencies = model.config.inverse_frequencies().into();
+    match &mut model.compute {
+        crate::model::Compute::Cpu(network) => network.inverse_frequencies = frequencies,
+        #[cfg(feature = "cuda")]
+        crate::model::Compute::Cuda(_) => unreachable!("it was made in main memory"),
+    }
     assert!(super::testing::distance(&plain, &model.logits(&tokens, None).unwrap()) > 1e-3);
     check(&model, 70);
 }

@@ -27,7 +27,7 @@ impl Model {
 
 /// All weights in f32 under their names in a checkpoint.
 pub(super) fn tensors(model: &Model) -> Result<Vec<(String, Tensor)>> {
-    let network = &model.network;
+    let network = model.network()?;
     let vector = |w: &[f32]| Tensor::from_slice(w, w.len(), &Device::Cpu);
     let mut all = vec![("model.embed_tokens.weight".to_owned(), network.embedding.clone())];
     for (index, layer) in network.layers.iter().enumerate() {

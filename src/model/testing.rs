@@ -129,7 +129,7 @@ pub fn greedy(model: &Model, prompt: &[u32], adapter: Option<&Lora>, count: usiz
     for _ in 0..count {
         let hidden = model.hidden(&tokens, adapter).unwrap();
         let last = hidden.narrow(0, tokens.len() - 1, 1).unwrap();
-        let logits = numbers(&model.network.logits(&last).unwrap());
+        let logits = numbers(&model.network().unwrap().logits(&last).unwrap());
         let best = (0..logits.len()).rev().max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
         tokens.push(best as u32);
     }

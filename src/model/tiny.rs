@@ -3,9 +3,9 @@
 //! learned from a few texts.
 
 use super::config::{Architecture, Config};
-use super::load::assemble;
+use super::load::{Numbers, assemble};
 use super::tokenizer::{Bpe, Tokenizer, byte_characters};
-use super::{ChatTemplate, Model, Origin};
+use super::{ChatTemplate, Compute, Model, Origin};
 use crate::error::{Error, Result};
 use crate::hash;
 use crate::philox::Philox;
@@ -86,13 +86,13 @@ impl Model {
             eos: vec![2],
         };
         let mut hashed = Vec::new();
-        let network = assemble(&config, |name, count| {
+        let network = assemble(&config, &mut |name, count| {
             let weights = random_weights(spec, name, count);
             hashed.push((
                 name.to_owned(),
                 hash::sha256_hex(&weights.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()),
             ));
-            Ok(weights)
+            Ok(Numbers::Given(weights))
         })?;
         let place = "tiny model";
         let bpe = Bpe { tokens: &tokens, special: &[0, 1, 2], added: &[], merges: &spec.merges, pre: PRE };
@@ -108,7 +108,7 @@ impl Model {
                 stored: "F32".to_owned(),
             },
             config,
-            network,
+            compute: Compute::Cpu(network),
         })
     }
 }

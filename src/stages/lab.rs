@@ -2,7 +2,7 @@
 //! stages of one process need it.
 
 use super::{Context, Experiment};
-use crate::engine::local::{Engine, Options, ROW_BUDGET};
+use crate::engine::local::{self, Engine, Options};
 use crate::environment::{Environment, Message};
 use crate::episode::{Control, Item, UnitReport, UnitSpec, run_unit};
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ const OBSERVATION_TOKENS: usize = 96;
 /// Tasks whose prompts are measured to size the context.
 const MEASURED_TASKS: u32 = 8;
 
-const _: () = assert!(MOST_SLOTS <= ROW_BUDGET, "a plan allows no more slots than the engine has");
+const _: () = assert!(MOST_SLOTS <= local::MOST_SLOTS, "a plan allows no more slots than the engine has");
 
 /// Holds the base model between stages.
 #[derive(Default)]

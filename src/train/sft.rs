@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
         let mut loss = 0.0;
         for members in &plan.micro_batches {
             let packed = Packed::new(self.examples, members, plan.total_weight);
-            let network = &self.model.network;
+            let network = self.model.network()?;
             let recompute = self
                 .settings
                 .recompute

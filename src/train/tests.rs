@@ -159,7 +159,8 @@ fn gradients_of(
     let mut loss = 0.0;
     for members in cut {
         let packed = Packed::new(examples, members, total);
-        loss += forward_backward(&model.network, &lora, &packed, recompute, &mut gradients).unwrap();
+        loss +=
+            forward_backward(model.network().unwrap(), &lora, &packed, recompute, &mut gradients).unwrap();
     }
     (loss, gradients.finish(&names).unwrap())
 }

@@ -5,10 +5,11 @@
 //! have a memory that cannot be cut back, only the whole of what a lane computed can be taken
 //! over; prompts then halt before their last token, so that others can start from there.
 
-use super::cache::Cache;
+use super::runner::Pools;
 use super::sample::StreamKey;
 use super::stop::StopWatch;
 use crate::engine::Request;
+use crate::error::Result;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -85,7 +86,7 @@ impl Lanes {
 
     /// Starts calls in order of arrival while slots are free; one that would compute again what a
     /// running call is just computing stays back. Returns the number of tokens taken over.
-    pub fn admit(&mut self, cache: &mut Cache) -> u64 {
+    pub fn admit(&mut self, cache: &mut dyn Pools) -> Result<u64> {
         let mut shared_tokens = 0;
         let mut running = self.running();
         let mut at = 0;
@@ -97,12 +98,12 @@ impl Lanes {
                 continue;
             }
             let Some(waiting) = self.queue.remove(at) else { break };
-            self.start(waiting, source, shared, cache);
+            self.start(waiting, source, shared, cache)?;
             running += 1;
             shared_tokens += shared as u64;
         }
-        self.keep_for_the_queue(cache);
-        shared_tokens
+        self.keep_for_the_queue(cache)?;
+        Ok(shared_tokens)
     }
 
     /// Up to which token a call's context is computed next, given that `done` are.
@@ -112,9 +113,9 @@ impl Lanes {
 
     /// Copies what a call has halted at into an idle lane when calls that cannot start yet begin like it:
     /// once it goes on, its memory is of no use to them.
-    fn keep_for_the_queue(&mut self, cache: &mut Cache) {
+    fn keep_for_the_queue(&mut self, cache: &mut dyn Pools) -> Result<()> {
         if !self.whole || !self.share {
-            return;
+            return Ok(());
         }
         for index in 0..self.lanes.len() {
             let lane = &self.lanes[index];
@@ -130,7 +131,7 @@ impl Lanes {
                 continue;
             }
             let target = self.least_useful();
-            cache.copy_prefix(index, target, self.lanes[index].computed.len());
+            cache.copy_prefix(index, target, self.lanes[index].computed.len())?;
             self.lanes[target] = Lane {
                 computed: self.lanes[index].computed.clone(),
                 adapter: self.lanes[index].adapter,
@@ -138,12 +139,13 @@ impl Lanes {
                 run: None,
             };
         }
+        Ok(())
     }
 
     /// Computes a lane's context anew from its first token.
-    pub fn restart(&mut self, lane: usize, cache: &mut Cache) {
-        cache.forget(lane);
+    pub fn restart(&mut self, lane: usize, cache: &mut dyn Pools) -> Result<()> {
         self.lanes[lane].computed.clear();
+        cache.forget(lane)
     }
 
     /// The lane with the longest computed prefix of a call's context, and its length. The last
@@ -186,13 +188,13 @@ impl Lanes {
             })
     }
 
-    fn start(&mut self, waiting: Waiting, source: usize, shared: usize, cache: &mut Cache) {
+    fn start(&mut self, waiting: Waiting, source: usize, shared: usize, cache: &mut dyn Pools) -> Result<()> {
         self.tickets += 1;
         let target = if self.continues(source, shared) { source } else { self.least_useful() };
         if shared == 0 {
-            cache.forget(target);
+            cache.forget(target)?;
         }
-        cache.copy_prefix(source, target, shared);
+        cache.copy_prefix(source, target, shared)?;
         if shared > 0 {
             self.lanes[source].served = self.tickets;
         }
@@ -213,6 +215,7 @@ impl Lanes {
             ticket: self.tickets,
             request,
         });
+        Ok(())
     }
 
     /// The idle lane whose contents have been of no use for longest.
@@ -248,7 +251,7 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cache::LaneShape;
+    use super::super::cache::{Cache, LaneShape};
     use super::*;
     use crate::engine::{Sampling, Stream};
 
@@ -278,12 +281,12 @@ mod tests {
         for id in 0..4 {
             lanes.queue.push_back(waiting(id, [id as u32 + 10, 1], None));
         }
-        assert_eq!(lanes.admit(&mut cache), 0);
+        assert_eq!(lanes.admit(&mut cache).unwrap(), 0);
         assert_eq!((lanes.running(), lanes.queue.len()), (2, 2));
         assert!(lanes.lane_of(0).is_some() && lanes.lane_of(1).is_some() && lanes.contains(3));
         let index = compute(&mut lanes, 1);
         assert_eq!(lanes.release(index).unwrap().request.id, 1);
-        lanes.admit(&mut cache);
+        lanes.admit(&mut cache).unwrap();
         assert!(
             lanes.lane_of(2).is_some() && lanes.lane_of(2) != Some(index),
             "the spare lane was never used"
@@ -297,10 +300,10 @@ mod tests {
             lanes.queue.push_back(waiting(id, 0..30, None));
         }
         lanes.queue.push_back(waiting(3, 0..30, Some(0)));
-        assert_eq!(lanes.admit(&mut cache), 0);
+        assert_eq!(lanes.admit(&mut cache).unwrap(), 0);
         assert_eq!(lanes.running(), 2, "another adapter's values are of no use");
         compute(&mut lanes, 0);
-        assert_eq!(lanes.admit(&mut cache), 29 + 29);
+        assert_eq!(lanes.admit(&mut cache).unwrap(), 29 + 29);
         assert_eq!(lanes.running(), 4);
     }
 
@@ -310,13 +313,13 @@ mod tests {
         let mut places = Vec::new();
         for id in 0..3 {
             lanes.queue.push_back(waiting(id, [7, 7, 7, id as u32], None));
-            lanes.admit(&mut cache);
+            lanes.admit(&mut cache).unwrap();
             places.push(compute(&mut lanes, id));
             lanes.release(places[id as usize]);
         }
         for id in [1, 0, 2] {
             lanes.queue.push_back(waiting(id + 10, [7, 7, 7, id as u32, 5, 5], None));
-            assert_eq!(lanes.admit(&mut cache), 4);
+            assert_eq!(lanes.admit(&mut cache).unwrap(), 4);
             let index = compute(&mut lanes, id + 10);
             assert_eq!(index, places[id as usize]);
             lanes.release(index);
@@ -328,7 +331,7 @@ mod tests {
         let (mut lanes, mut cache) = (Lanes::new(2, 1, true, false), cache(2));
         for (id, tokens) in [(0, [9, 9, 9, 9]), (1, [1, 2, 3, 4]), (2, [1, 2, 8, 8])] {
             lanes.queue.push_back(waiting(id, tokens, None));
-            lanes.admit(&mut cache);
+            lanes.admit(&mut cache).unwrap();
             let index = compute(&mut lanes, id);
             lanes.release(index);
         }
@@ -342,7 +345,7 @@ mod tests {
         for id in 0..4 {
             lanes.queue.push_back(waiting(id, 0..30, None));
         }
-        assert_eq!(lanes.admit(&mut cache), 0);
+        assert_eq!(lanes.admit(&mut cache).unwrap(), 0);
         assert_eq!(lanes.running(), 4);
     }
 }

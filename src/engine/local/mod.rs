@@ -5,9 +5,12 @@
 
 mod attention;
 mod cache;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod kernels;
 mod lanes;
 mod plan;
+mod runner;
 mod sample;
 mod stop;
 #[cfg(test)]
@@ -19,29 +22,28 @@ pub use plan::MemoryPlan;
 use super::{Backend, Completion, Finish, Identity, Request};
 use crate::environment::Message;
 use crate::error::{Error, Result};
-use crate::model::{Lora, Model, Rows};
-use attention::{LaneAttention, Place, with_f32};
-use candle_core::{Device, Tensor};
+use crate::model::{Compute, Lora, Model};
+use attention::Place;
 use lanes::{Lanes, Run, Waiting};
-use rayon::prelude::*;
+use runner::{Ask, Cpu, Runner, StepRow};
 use sample::Drawn;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Most rows of one step: enough that reading the weights costs less than using them.
-pub const ROW_BUDGET: usize = 64;
+/// Rows of one step on the processor: enough that reading the weights costs less than using them.
+const CPU_ROWS: usize = 64;
+
+/// Most calls that run at the same time.
+pub const MOST_SLOTS: usize = 1024;
 
 /// Most contexts kept beyond those in slots: each is searched for every new call.
 const MOST_KEPT: usize = 1024;
 
-/// Logits that one thread draws from before another is asked for.
-const DRAW_TOGETHER: usize = 1 << 15;
-
 /// Sizes of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Calls that run at the same time, `1..=ROW_BUDGET`.
+    /// Calls that run at the same time, `1..=MOST_SLOTS`.
     pub slots: usize,
     /// Most tokens of a call, context and completion together; at most the model's own limit.
     pub context: usize,
@@ -50,12 +52,23 @@ pub struct Options {
     pub kept: usize,
     /// Whether a call takes over prefixes computed by others. Changes time only.
     pub share_prefixes: bool,
+    /// Whether end-of-turn tokens end a call; not in measurements, which count tokens.
+    pub stop_at_ends: bool,
+    /// Whether a card records its steps as graphs. Changes time only.
+    pub record_steps: bool,
 }
 
 impl Options {
     /// `slots` calls of at most `context` tokens, with a quarter as many kept contexts.
     pub fn new(slots: usize, context: usize) -> Self {
-        Options { slots, context, kept: slots.div_ceil(4), share_prefixes: true }
+        Options {
+            slots,
+            context,
+            kept: slots.div_ceil(4),
+            share_prefixes: true,
+            stop_at_ends: true,
+            record_steps: true,
+        }
     }
 
     fn lanes(&self) -> usize {
@@ -82,11 +95,11 @@ pub struct Engine {
     options: Options,
     identity: Identity,
     memory: MemoryPlan,
-    adapters: Vec<(String, Lora)>,
+    adapters: Vec<String>,
     end_tokens: Vec<u32>,
-    /// Ids from here on are padding of the embedding.
-    vocabulary: usize,
-    cache: cache::Cache,
+    runner: Box<dyn Runner>,
+    /// Most rows of a step.
+    budget: usize,
     lanes: Lanes,
     counters: Counters,
 }
@@ -95,9 +108,9 @@ impl Engine {
     /// An engine for a model. Refuses sizes of zero, more slots than rows in a step, a context beyond
     /// the model's limit, and more than main memory holds. A model without a tokenizer completes ids; the text stays empty.
     pub fn new(model: Arc<Model>, options: Options) -> Result<Self> {
-        if options.slots == 0 || options.slots > ROW_BUDGET {
+        if options.slots == 0 || options.slots > MOST_SLOTS {
             return Err(
-                Error::invalid(format!("{} slots are not in 1..={ROW_BUDGET}", options.slots)).at("slots")
+                Error::invalid(format!("{} slots are not in 1..={MOST_SLOTS}", options.slots)).at("slots")
             );
         }
         let limit = model.config.max_positions;
@@ -114,20 +127,32 @@ impl Engine {
                 .at("kept"));
         }
         let config = &model.config;
-        let memory = MemoryPlan::new(config, &options);
-        memory.check()?;
-        let mut end_tokens = model.end_tokens().to_vec();
+        let memory = MemoryPlan::new(&model, &options);
+        memory.check(&model)?;
+        let mut end_tokens = if options.stop_at_ends { model.end_tokens().to_vec() } else { Vec::new() };
         // Some checkpoints name only the end of a document, though their chats end turns like this.
-        end_tokens.extend(model.tokenizer.as_ref().and_then(|t| t.id("<|im_end|>")));
+        let turn = model.tokenizer.as_ref().filter(|_| options.stop_at_ends);
+        end_tokens.extend(turn.and_then(|t| t.id("<|im_end|>")));
         let vocabulary = model.tokenizer.as_ref().map_or(config.vocab, |t| t.reach().min(config.vocab));
+        let (runner, budget): (Box<dyn Runner>, usize) = match &model.compute {
+            Compute::Cpu(_) => {
+                let cpu = Cpu::new(model.clone(), options.lanes(), options.context, vocabulary);
+                (Box::new(cpu), CPU_ROWS.max(options.slots))
+            }
+            #[cfg(feature = "cuda")]
+            Compute::Cuda(network) => {
+                let card = cuda::Card::new(network.clone(), &options, vocabulary)?;
+                (Box::new(card), cuda::rows(&options))
+            }
+        };
         Ok(Engine {
             options,
             identity: plan::identity(&model, &options)?,
             memory,
             adapters: Vec::new(),
             end_tokens,
-            vocabulary,
-            cache: cache::Cache::new(options.lanes(), cache::LaneShape::new(config, options.context), config),
+            runner,
+            budget,
             lanes: Lanes::new(options.lanes(), options.slots, options.share_prefixes, config.delta.is_some()),
             counters: Counters::default(),
             model,
@@ -149,13 +174,14 @@ impl Engine {
             ))
             .at(&name));
         }
-        self.adapters.push((name, adapter));
+        self.runner.add_adapter(&adapter)?;
+        self.adapters.push(name);
         Ok(self.adapters.len() - 1)
     }
 
     /// The handle of an adapter registered under that name.
     pub fn adapter(&self, name: &str) -> Option<usize> {
-        self.adapters.iter().position(|(n, _)| n == name)
+        self.adapters.iter().position(|n| n == name)
     }
 
     /// The model that answers.
@@ -201,12 +227,7 @@ impl Engine {
             .at(&place)
             .hint("raise the engine's context length or shorten the prompt"));
         }
-        if let Some(bad) = request.tokens.iter().find(|t| **t as usize >= self.model.config.vocab) {
-            return refuse(format!(
-                "token id {bad} is outside the vocabulary of {}",
-                self.model.config.vocab
-            ));
-        }
+        self.model.config.check_tokens(&request.tokens).map_err(|e| e.at(&place))?;
         if request.adapter.is_some_and(|a| a >= self.adapters.len()) {
             return refuse("the adapter is not registered with this engine".into());
         }
@@ -222,55 +243,40 @@ impl Engine {
         let running = |lane: usize| self.lanes.lanes[lane].run.as_ref().map(|run| (lane, run));
         let mut order: Vec<(usize, &Run)> = (0..self.lanes.lanes.len()).filter_map(running).collect();
         order.sort_by_key(|(lane, run)| (self.lanes.lanes[*lane].computed.len() < run.prompt, run.ticket));
-        let mut places = Vec::with_capacity(ROW_BUDGET);
+        let mut places = Vec::with_capacity(self.budget);
         for (lane, run) in order {
             let done = self.lanes.lanes[lane].computed.len();
-            let take = (self.lanes.stop(run, done) - done).min(ROW_BUDGET - places.len());
+            let take = (self.lanes.stop(run, done) - done).min(self.budget - places.len());
             places.extend((done..done + take).map(|position| Place { lane, position }));
         }
         places
     }
 
-    /// Runs the network on these rows; hidden states `[rows, hidden]`. Writes nothing but the cache.
-    fn forward(&mut self, places: &[Place]) -> Result<Tensor> {
+    /// Computes these rows, and draws a token for each lane whose last known token is among them.
+    fn compute(&mut self, places: &[Place]) -> Result<Vec<(usize, Drawn)>> {
+        let lanes = &self.lanes.lanes;
         let run = |place: &Place| {
-            self.lanes.lanes[place.lane].run.as_ref().expect("rows are gathered from running calls only")
+            lanes[place.lane].run.as_ref().expect("rows are gathered from running calls only")
         };
-        let tokens: Vec<u32> = places.iter().map(|p| run(p).tokens[p.position]).collect();
-        let positions: Vec<u32> = places.iter().map(|p| p.position as u32).collect();
-        let adapters: Vec<Option<usize>> = places.iter().map(|p| run(p).request.adapter).collect();
-        let loras: Vec<&Lora> = self.adapters.iter().map(|(_, lora)| lora).collect();
-        let rows = Rows { tokens: &tokens, positions: &positions, adapters: &adapters };
-        let mut attend = LaneAttention { cache: &mut self.cache, places };
-        self.model.network.forward(&rows, &loras, &mut attend)
-    }
-
-    /// A token for each lane whose last known token is among the rows.
-    fn draw(&self, places: &[Place], hidden: &Tensor) -> Result<Vec<(usize, Drawn)>> {
-        let last = |(_, p): &(usize, &Place)| {
-            self.lanes.lanes[p.lane].run.as_ref().is_some_and(|run| p.position + 1 == run.tokens.len())
+        let row = |place: &Place| StepRow {
+            place: *place,
+            token: run(place).tokens[place.position],
+            adapter: run(place).request.adapter,
         };
-        let (rows, lanes): (Vec<u32>, Vec<usize>) =
-            places.iter().enumerate().filter(last).map(|(row, p)| (row as u32, p.lane)).unzip();
-        if rows.is_empty() {
-            return Ok(Vec::new());
-        }
-        let count = rows.len();
-        let chosen = hidden.index_select(&Tensor::from_vec(rows, count, &Device::Cpu)?, 0)?;
-        let logits = self.model.network.logits(&chosen)?.contiguous()?;
-        let width = logits.dims2()?.1;
-        with_f32(&logits, |logits| {
-            let draw_one = |(lane, row): (&usize, &[f32])| {
-                let run = self.lanes.lanes[*lane].run.as_ref().expect("only running calls are drawn for");
-                let index = (run.tokens.len() - run.prompt) as u64;
-                let drawn = sample::draw(row, self.vocabulary, &run.request.sampling, &run.key, index)
-                    .map_err(|e| e.at(format!("request {}", run.request.id)))?;
-                Ok((*lane, drawn))
-            };
-            // Small vocabularies are drawn from faster than work is handed out.
-            let least = DRAW_TOGETHER.div_ceil(width);
-            lanes.par_iter().zip(logits.par_chunks_exact(width)).with_min_len(least).map(draw_one).collect()
-        })?
+        let rows: Vec<StepRow> = places.iter().map(row).collect();
+        let ask = |(row, place): (usize, &Place)| {
+            let run = run(place);
+            (place.position + 1 == run.tokens.len()).then(|| Ask {
+                row,
+                request: run.request.id,
+                sampling: &run.request.sampling,
+                key: &run.key,
+                index: (run.tokens.len() - run.prompt) as u64,
+            })
+        };
+        let asks: Vec<Ask> = places.iter().enumerate().filter_map(ask).collect();
+        let drawn = self.runner.step(&rows, &asks)?;
+        Ok(asks.iter().map(|ask| places[ask.row].lane).zip(drawn).collect())
     }
 
     /// Notes what a step has computed and drawn.
@@ -355,18 +361,23 @@ impl Backend for Engine {
     }
 
     fn step(&mut self) -> Result<Vec<Completion>> {
-        self.counters.shared_tokens += self.lanes.admit(&mut self.cache);
+        self.counters.shared_tokens += self.lanes.admit(self.runner.pools())?;
         let places = self.gather();
         if places.is_empty() {
             return Ok(Vec::new());
         }
-        let drawn = self.forward(&places).and_then(|hidden| self.draw(&places, &hidden));
-        let drawn = drawn.inspect_err(|_| {
-            // A memory may have moved on before the failure; keys and values are simply written again.
-            if self.model.config.delta.is_some() {
-                places.iter().for_each(|p| self.lanes.restart(p.lane, &mut self.cache));
+        let drawn = match self.compute(&places) {
+            Ok(drawn) => drawn,
+            Err(e) => {
+                // A memory may have moved on before the failure; keys and values are simply written again.
+                if self.model.config.delta.is_some() {
+                    for place in &places {
+                        self.lanes.restart(place.lane, self.runner.pools())?;
+                    }
+                }
+                return Err(e);
             }
-        })?;
+        };
         self.commit(&places, &drawn);
         let mut done = Vec::new();
         for (lane, _) in drawn {

@@ -1,18 +1,18 @@
 //! What is known before a run starts: who the engine is, and how much memory it will hold.
 
 use super::cache::LaneShape;
-use super::{Options, ROW_BUDGET};
+use super::{CPU_ROWS, Options};
 use crate::engine::Identity;
 use crate::error::{Error, Result};
 use crate::hash;
-use crate::model::{Config, Model, Target};
+use crate::model::{Compute, Config, Model, Target};
 use serde::Serialize;
 use serde_json::json;
 
 /// Bytes that an engine holds, all of them known before it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct MemoryPlan {
-    /// The model's weights in f32: embedding, head, and the matrices of every layer.
+    /// The model's weights: embedding, head, and the matrices of every layer.
     pub weights_bytes: u64,
     /// The pools of keys and values.
     pub cache_bytes: u64,
@@ -21,8 +21,17 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// The plan for a model's dimensions.
-    pub fn new(config: &Config, options: &Options) -> MemoryPlan {
+    /// The plan for a model where it computes.
+    pub fn new(model: &Model, options: &Options) -> MemoryPlan {
+        match &model.compute {
+            Compute::Cpu(_) => MemoryPlan::on_the_processor(&model.config, options),
+            #[cfg(feature = "cuda")]
+            Compute::Cuda(network) => super::cuda::memory_plan(network, options),
+        }
+    }
+
+    /// The plan for f32 in main memory.
+    pub(super) fn on_the_processor(config: &Config, options: &Options) -> MemoryPlan {
         let matrices: usize = (0..config.layers)
             .flat_map(|layer| Target::of(config, layer))
             .map(|target| target.shape(config))
@@ -40,7 +49,7 @@ impl MemoryPlan {
         let threads = rayon::current_num_threads();
         let scores = threads * (config.heads / config.kv_heads.max(1)) * options.context;
         let logits = options.slots * config.vocab + threads * 3 * config.vocab;
-        let activations = (ROW_BUDGET * row).max(logits) + scores;
+        let activations = (CPU_ROWS.max(options.slots) * row).max(logits) + scores;
         let bytes = |elements: usize| (elements * size_of::<f32>()) as u64;
         MemoryPlan {
             weights_bytes: bytes(weights),
@@ -49,11 +58,17 @@ impl MemoryPlan {
         }
     }
 
-    /// Refuses a plan that this machine's main memory cannot hold.
-    pub fn check(&self) -> Result<()> {
-        match main_memory_bytes() {
+    /// Refuses a plan that the memory cannot hold where the model computes.
+    pub fn check(&self, model: &Model) -> Result<()> {
+        let (where_, available) = match &model.compute {
+            Compute::Cpu(_) => ("this machine", main_memory_bytes()),
+            // The weights are there already.
+            #[cfg(feature = "cuda")]
+            Compute::Cuda(network) => ("the GPU", Some(network.gpu().memory()?.0 + self.weights_bytes)),
+        };
+        match available {
             Some(available) if self.total_bytes() > available => Err(Error::invalid(format!(
-                "the engine would hold {} MiB, this machine has {} MiB of memory",
+                "the engine would hold {} MiB, {where_} has {} MiB of memory",
                 self.total_bytes() >> 20,
                 available >> 20
             ))
@@ -97,12 +112,19 @@ pub fn identity(model: &Model, options: &Options) -> Result<Identity> {
         features.push("cuda");
     }
     let dtype = model.origin.dtype.to_string();
+    let machine = match &model.compute {
+        Compute::Cpu(_) => json!(crate::model::kernel::instruction_set()),
+        #[cfg(feature = "cuda")]
+        Compute::Cuda(network) => {
+            json!({"card": network.gpu().name, "kernels": network.kernels_sha256()})
+        }
+    };
     let engine = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "revision": env!("REDERIVE_REVISION"),
         "texts": texts(model),
         "features": features,
-        "instruction_set": crate::model::kernel::instruction_set(),
+        "machine": machine,
         "dtype": dtype,
         "slots": options.slots,
     });

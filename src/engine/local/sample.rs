@@ -3,6 +3,7 @@
 //! and the token's index: neither neighbours nor earlier draws can change it.
 
 use super::kernels;
+use super::runner::not_finite;
 use crate::engine::{Sampling, Stream};
 use crate::error::{Error, Result};
 use crate::philox::philox4x32;
@@ -79,8 +80,7 @@ pub fn draw(
     let allowed = &logits[..vocabulary.min(logits.len())];
     let top = kernels::maximum(allowed);
     if !top.is_finite() || logits.iter().any(|x| x.is_nan()) {
-        return Err(Error::invalid("the model's logits are not finite numbers")
-            .hint("check the weights and the adapter for NaN or infinity"));
+        return Err(not_finite());
     }
     SCRATCH.with_borrow_mut(|scratch| {
         let token = if sampling.temperature == 0.0 {

@@ -21,8 +21,12 @@ pub struct Sampling {
     pub top_p: f32,
     /// Drop tokens less likely than this share of the most likely one; 0 keeps all.
     pub min_p: f32,
-    /// Most tokens to sample.
+    /// Most tokens to sample; with a thinking budget, most tokens of the answer that follows the thought.
     pub max_tokens: usize,
+    /// Most tokens inside `<think>` and `</think>`, after which the thought is closed by force. Without a budget a
+    /// thought is text like any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<usize>,
     /// Strings that end the completion (kept out of its text, ids stay as sampled).
     pub stop: Vec<String>,
     /// Record each sampled token's log-probability (temperature 1, untruncated).
@@ -38,6 +42,7 @@ impl Sampling {
             top_p: 1.0,
             min_p: 0.0,
             max_tokens,
+            thinking: None,
             stop: Vec::new(),
             logprobs: false,
         }
@@ -82,12 +87,32 @@ pub enum Finish {
     Length,
 }
 
+/// How a thought ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Close {
+    /// The model closed it.
+    Natural,
+    /// Its budget was spent.
+    Forced,
+    /// The call ended inside it.
+    Never,
+}
+
+/// The thought of a call that had a thinking budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thought {
+    /// Tokens between the markers.
+    pub tokens: usize,
+    /// How it ended.
+    pub close: Close,
+}
+
 /// A finished call.
 #[derive(Debug, Clone)]
 pub struct Completion {
     /// The request's id.
     pub id: u64,
-    /// Sampled ids, the final end-of-turn id included when one was sampled.
+    /// Sampled ids, the final end-of-turn id included when one was sampled, and what closed a thought by force.
     pub tokens: Vec<u32>,
     /// Decoded text, without special tokens and cut before a stop string.
     pub text: String,
@@ -95,8 +120,10 @@ pub struct Completion {
     pub finish: Finish,
     /// Tokens of context.
     pub prompt_tokens: usize,
-    /// Log-probability of each sampled token, when asked for.
+    /// Log-probability of each token, when asked for; NaN for those that closed a thought by force.
     pub logprobs: Option<Vec<f32>>,
+    /// The thought, when there was a budget for one and it was opened.
+    pub thought: Option<Thought>,
     /// Milliseconds from submission to the last token.
     pub wall_ms: u64,
 }

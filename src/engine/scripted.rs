@@ -148,6 +148,7 @@ impl Backend for Scripted {
                 prompt_tokens: run.request.tokens.len(),
                 // The script is the only thing that could have been said.
                 logprobs: run.request.sampling.logprobs.then(|| vec![0.0; tokens.len()]),
+                thought: None,
                 wall_ms: run.submitted.elapsed().as_millis() as u64,
             });
         }

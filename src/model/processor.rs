@@ -99,7 +99,7 @@ pub enum Compute {
 impl Compute {
     /// Puts a network together where it is to compute, asking `numbers` for each tensor once: its name and number of
     /// elements in, its numbers out, row by row.
-    pub(super) fn new(
+    pub(crate) fn new(
         processor: Processor,
         config: &Config,
         numbers: &mut dyn FnMut(&str, usize) -> Result<Numbers>,

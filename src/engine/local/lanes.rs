@@ -8,6 +8,7 @@
 use super::runner::Pools;
 use super::sample::StreamKey;
 use super::stop::StopWatch;
+use super::thinking::Thinking;
 use crate::engine::Request;
 use crate::error::Result;
 use std::collections::VecDeque;
@@ -29,6 +30,8 @@ pub struct Run {
     pub logprobs: Vec<f32>,
     /// Stop strings, when there are any.
     pub watch: Option<StopWatch>,
+    /// The call's thought, when it has a budget.
+    pub thinking: Option<Thinking>,
     /// The call's random stream.
     pub key: StreamKey,
     /// When it was submitted.
@@ -56,6 +59,8 @@ pub struct Waiting {
     pub request: Request,
     /// When.
     pub submitted: Instant,
+    /// Its thought, when it has a budget.
+    pub thinking: Option<Thinking>,
 }
 
 /// All lanes and the queue before them.
@@ -198,7 +203,7 @@ impl Lanes {
         if shared > 0 {
             self.lanes[source].served = self.tickets;
         }
-        let Waiting { mut request, submitted } = waiting;
+        let Waiting { mut request, submitted, thinking } = waiting;
         let tokens = std::mem::take(&mut request.tokens);
         let lane = &mut self.lanes[target];
         lane.computed.clear();
@@ -210,6 +215,7 @@ impl Lanes {
             tokens,
             logprobs: Vec::new(),
             watch: (!request.sampling.stop.is_empty()).then(|| StopWatch::new(request.sampling.stop.clone())),
+            thinking,
             key: StreamKey::new(&request.stream),
             submitted,
             ticket: self.tickets,
@@ -264,7 +270,7 @@ mod tests {
         let stream = Stream { seed: 0, task_id: "t".into(), rollout: 0, turn: 0 };
         let tokens = tokens.into_iter().collect();
         let request = Request { id, tokens, adapter, sampling: Sampling::greedy(4), stream };
-        Waiting { request, submitted: Instant::now() }
+        Waiting { request, submitted: Instant::now(), thinking: None }
     }
 
     /// Computes everything that is pending in the lane where `id` runs.

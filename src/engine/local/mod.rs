@@ -15,6 +15,7 @@ mod sample;
 mod stop;
 #[cfg(test)]
 mod tests;
+mod thinking;
 
 pub use crate::model::kernel::instruction_set;
 pub use plan::MemoryPlan;
@@ -30,6 +31,7 @@ use sample::Drawn;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
+use thinking::{Markers, Thinking};
 
 /// Rows of one step on the processor: enough that reading the weights costs less than using them.
 const CPU_ROWS: usize = 64;
@@ -97,6 +99,8 @@ pub struct Engine {
     memory: MemoryPlan,
     adapters: Vec<String>,
     end_tokens: Vec<u32>,
+    /// Markers of thoughts, where the model has them.
+    markers: Option<Markers>,
     runner: Box<dyn Runner>,
     /// Most rows of a step.
     budget: usize,
@@ -151,6 +155,7 @@ impl Engine {
             memory,
             adapters: Vec::new(),
             end_tokens,
+            markers: Markers::of(&model),
             runner,
             budget,
             lanes: Lanes::new(options.lanes(), options.slots, options.share_prefixes, config.delta.is_some()),
@@ -234,6 +239,13 @@ impl Engine {
         if !request.sampling.stop.is_empty() && self.model.tokenizer.is_none() {
             return refuse("stop strings need a tokenizer, which this model does not have".into());
         }
+        if request.sampling.thinking.is_some() && self.markers.is_none() {
+            return Err(Error::invalid(
+                "the model's tokenizer has no `<think>` and `</think>`, so a thought has no budget",
+            )
+            .at(&place)
+            .hint("leave the thinking budget out"));
+        }
         sample::validate(&request.sampling).map_err(|e| e.at(&place))
     }
 
@@ -292,6 +304,13 @@ impl Engine {
             if let Some(run) = &mut self.lanes.lanes[*lane].run {
                 run.tokens.push(drawn.token);
                 run.logprobs.extend(drawn.logprob);
+                if let Some(thinking) = &mut run.thinking {
+                    let forced = thinking.drawn(&run.tokens);
+                    if run.request.sampling.logprobs {
+                        run.logprobs.extend(forced.iter().map(|_| f32::NAN));
+                    }
+                    run.tokens.extend_from_slice(forced);
+                }
             }
         }
         self.counters.decode_tokens += drawn.len() as u64;
@@ -310,7 +329,10 @@ impl Engine {
         {
             return Ok(Some(Finish::Stop));
         }
-        let sampled = run.tokens.len() - run.prompt;
+        let sampled = match &run.thinking {
+            Some(thinking) => thinking.answer_tokens(run.tokens.len(), run.prompt),
+            None => run.tokens.len() - run.prompt,
+        };
         let full = sampled >= run.request.sampling.max_tokens || run.tokens.len() >= context;
         Ok(full.then_some(Finish::Length))
     }
@@ -330,6 +352,7 @@ impl Engine {
             text,
             finish,
             prompt_tokens: run.prompt,
+            thought: run.thinking.as_ref().and_then(Thinking::thought),
             logprobs: run.request.sampling.logprobs.then_some(run.logprobs),
             wall_ms: run.submitted.elapsed().as_millis() as u64,
         })
@@ -356,7 +379,9 @@ impl Backend for Engine {
 
     fn submit(&mut self, request: Request) -> Result<()> {
         self.check(&request)?;
-        self.lanes.queue.push_back(Waiting { request, submitted: Instant::now() });
+        let budget = request.sampling.thinking.zip(self.markers.clone());
+        let thinking = budget.map(|(budget, markers)| Thinking::new(markers, budget, &request.tokens));
+        self.lanes.queue.push_back(Waiting { request, submitted: Instant::now(), thinking });
         Ok(())
     }
 

@@ -239,6 +239,12 @@ impl Gpu {
         self.stream.synchronize().map_err(failed("computing"))
     }
 
+    /// Lets a kernel use more shared memory than it may without asking.
+    pub fn allow_shared(&self, function: &CudaFunction, bytes: usize) -> Result<()> {
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        function.set_attribute(attribute, bytes as i32).map_err(failed("asking for shared memory"))
+    }
+
     /// Queues a kernel: `grid` blocks of `block` threads with `shared` bytes of shared memory.
     pub fn launch(
         &self,
@@ -247,6 +253,31 @@ impl Gpu {
         block: [usize; 2],
         shared: usize,
         args: &[Arg],
+    ) -> Result<()> {
+        self.start(function, grid, block, shared, args, false)
+    }
+
+    /// The same for a kernel that itself waits for the one before it (`begin` in `common.cu`): its first part may run
+    /// while that one ends.
+    pub fn launch_early(
+        &self,
+        function: &CudaFunction,
+        grid: [usize; 3],
+        block: [usize; 2],
+        shared: usize,
+        args: &[Arg],
+    ) -> Result<()> {
+        self.start(function, grid, block, shared, args, self.capability.0 >= 9)
+    }
+
+    fn start(
+        &self,
+        function: &CudaFunction,
+        grid: [usize; 3],
+        block: [usize; 2],
+        shared: usize,
+        args: &[Arg],
+        early: bool,
     ) -> Result<()> {
         assert!(args.len() <= MOST_ARGS, "a kernel has at most {MOST_ARGS} arguments");
         let mut values = [0u64; MOST_ARGS];
@@ -267,18 +298,32 @@ impl Gpu {
             };
         }
         self.bind()?;
-        let dims = |d: [usize; 3]| (d[0] as u32, d[1] as u32, d[2] as u32);
-        // SAFETY: the callers in this crate pass what the kernel's signature asks for; arguments are copied by the call.
+        // SAFETY: plain numbers and null pointers.
+        let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+        attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid[0] as u32,
+            gridDimY: grid[1] as u32,
+            gridDimZ: grid[2] as u32,
+            blockDimX: block[0] as u32,
+            blockDimY: block[1] as u32,
+            blockDimZ: 1,
+            sharedMemBytes: shared as u32,
+            hStream: self.stream.cu_stream(),
+            attrs: &raw mut attribute,
+            numAttrs: u32::from(early),
+        };
+        // SAFETY: the callers in this crate pass what the kernel's signature asks for; all of it is copied by the call.
         unsafe {
-            result::launch_kernel(
+            sys::cuLaunchKernelEx(
+                &config,
                 function.cu_function(),
-                dims(grid),
-                dims([block[0], block[1], 1]),
-                shared as u32,
-                self.stream.cu_stream(),
-                &mut pointers[..args.len()],
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
             )
         }
+        .result()
         .map_err(failed("starting a kernel"))
     }
 

@@ -12,7 +12,7 @@ mod weights;
 
 pub use adapters::Adapters;
 pub use gpu::{Buffer, Gpu};
-pub use network::{Network, Row, Step, Workspace};
+pub use network::{Network, Row, Step, Workspace, splits};
 pub use pools::{PoolShape, Pools};
 
 use crate::error::{Error, Result};
@@ -28,8 +28,8 @@ const SOURCES: [&str; 4] = [
     include_str!("kernels/delta.cu"),
 ];
 
-/// Most warps of a block in a product.
-const MOST_WARPS: usize = 16;
+/// Most parts of an output's sum: as many as a block has warps.
+const MOST_SHARES: usize = 16;
 
 /// Bytes of the structure that asks for a token: `rms_norm` reads the row that it starts with.
 pub const DRAW_BYTES: usize = 32;
@@ -68,7 +68,7 @@ fn check(config: &Config, precision: Precision, gpu: &Gpu) -> Result<()> {
         format!("{} has compute capability {major}.{minor}; bf16 needs 8.0", gpu.name)
     } else if !config.head_dim.is_multiple_of(8) || config.head_dim > 256 {
         format!("heads of {} are not a multiple of 8 up to 256", config.head_dim)
-    } else if group > 16 || group * config.head_dim > 2048 {
+    } else if group > 16 || group * config.head_dim > 1024 {
         format!("{group} query heads of {} that share a key head are too many", config.head_dim)
     } else if let Some(d) = config.delta.as_ref().filter(|d| {
         !d.shape.value_dim.is_multiple_of(8) || d.shape.value_dim > 256 || !d.shape.key_dim.is_multiple_of(4)

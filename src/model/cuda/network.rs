@@ -7,7 +7,7 @@ use super::compile::Kernels;
 use super::gpu::{Arg, Buffer, Gpu};
 use super::pools::{PoolShape, Pools};
 use super::weights::{Layer, Loader, Matrix, Mixer, Site, Weights};
-use super::{COMMON, Precision, SOURCES, check, definitions};
+use super::{COMMON, MOST_SHARES, Precision, SOURCES, check, definitions};
 use crate::error::{Error, Result};
 use crate::model::config::Config;
 use crate::model::load::Numbers;
@@ -31,7 +31,20 @@ pub struct Row {
 }
 
 /// Splits of attention over positions (as in `attention.cu`).
-const SPLITS: usize = 8;
+const SPLITS: usize = 16;
+
+/// Positions of a chunk of attention (as in `attention.cu`).
+const CHUNK: usize = 128;
+
+/// Blocks of inner indices on their way to a product of many rows (as in `product.cu`).
+const STAGES: usize = 4;
+
+/// Blocks of threads that fill a card: two for each multiprocessor. With fewer, a product is cut further; from there on,
+/// larger blocks are used.
+const FULL: usize = 264;
+
+/// Numbers that the parts of a product hand over, at most.
+const PARTED: usize = FULL * MOST_SHARES * 16 * 128;
 
 /// Threads of a warp.
 const WARP: usize = 32;
@@ -57,10 +70,13 @@ pub struct Workspace {
     queries: Buffer,
     attended: Buffer,
     convolved: Buffer,
+    read: Buffer,
     recurred: Buffer,
     inner: Buffer,
     partial: Buffer,
     arrived: Buffer,
+    parted: Buffer,
+    parts_arrived: Buffer,
     h: Buffer,
     h_stride: usize,
     last: Buffer,
@@ -87,9 +103,11 @@ struct Product {
     pairs: u64,
     h: u64,
     part: u64,
+    partial: u64,
+    arrived: u64,
     outputs: i32,
     blocks: i32,
-    x_stride: i32,
+    shares: i32,
     y_stride: i32,
     rows: i32,
     sites: i32,
@@ -103,12 +121,28 @@ pub struct Step<'a> {
     pub rows: &'a Buffer,
     /// How many.
     pub count: usize,
+    /// Parts into which attention is split: at least what [`splits`] says of the greatest position.
+    pub splits: usize,
     /// The lanes.
     pub pools: &'a Pools,
     /// Adapters that rows may name.
     pub adapters: &'a Adapters,
     /// Where to compute.
     pub work: &'a Workspace,
+}
+
+/// Parts into which the attention of a row at that position is split.
+pub fn splits(position: usize) -> usize {
+    (position / CHUNK + 1).min(SPLITS)
+}
+
+fn blocks(n: usize) -> usize {
+    n.div_ceil(64)
+}
+
+/// Shared memory of a product of many rows whose warps have that many tiles and groups.
+fn stage_bytes(each: usize) -> usize {
+    STAGES * 2 * each * (2048 + 1024)
 }
 
 fn padded(n: usize) -> usize {
@@ -128,25 +162,17 @@ const NAMES: [&str; 10] = [
     "product_gate",
 ];
 
-const TILED: [&str; 18] = [
-    "product_1x1_store",
-    "product_1x1_add",
-    "product_1x1_gate",
-    "product_1x2_store",
-    "product_1x2_add",
-    "product_1x2_gate",
-    "product_1x4_store",
-    "product_1x4_add",
-    "product_1x4_gate",
-    "product_2x4_store",
-    "product_2x4_add",
-    "product_2x4_gate",
-    "product_1x8_store",
-    "product_1x8_add",
-    "product_1x8_gate",
-    "product_2x8_store",
-    "product_2x8_add",
-    "product_2x8_gate",
+/// Products in bf16: for few rows, for many, and for many with larger blocks.
+const TILED: [&str; 9] = [
+    "product_few_store",
+    "product_few_add",
+    "product_few_gate",
+    "product_many_store",
+    "product_many_add",
+    "product_many_gate",
+    "product_many_wide_store",
+    "product_many_wide_add",
+    "product_many_wide_gate",
 ];
 
 impl Network {
@@ -167,12 +193,17 @@ impl Network {
             Precision::Bf16 => names.extend(TILED),
         }
         if config.delta.is_some() {
-            names.extend(["convolve", "recur"]);
+            names.extend(["convolve", "recur", "norm_and_gate"]);
         }
         let functions = names
             .into_iter()
             .map(|name| Ok((name, kernels.get(name)?)))
             .collect::<Result<HashMap<_, _>>>()?;
+        for (name, function) in &functions {
+            if name.starts_with("product_many") {
+                gpu.allow_shared(function, stage_bytes(if name.contains("wide") { 4 } else { 2 }))?;
+            }
+        }
         let weights = Loader { gpu: &gpu, kernels: &kernels, precision, config, numbers }.all()?;
         Ok(Network {
             gpu,
@@ -225,6 +256,9 @@ impl Network {
 
     /// Buffers for steps of at most `rows` rows of which at most `draws` are drawn from.
     pub fn workspace(&self, rows: usize, draws: usize, adapters: &Adapters) -> Result<Workspace> {
+        // Kernels take rows in groups; those beyond the last are computed and dropped.
+        let (rows, draws) = (padded(rows), padded(draws));
+
         let c = &self.config;
         let (single, own) = (size_of::<f32>(), self.precision.bytes());
         let zeros = |numbers: usize, size: usize| self.gpu.zeros(numbers * size);
@@ -240,10 +274,13 @@ impl Network {
             queries: zeros(rows * c.heads * c.head_dim, single)?,
             attended: zeros(rows * padded(c.heads * c.head_dim), own)?,
             convolved: zeros(rows * channels, single)?,
+            read: zeros(rows * values, single)?,
             recurred: zeros(rows * padded(values), own)?,
             inner: zeros(rows * padded(c.intermediate), own)?,
             partial: zeros(rows * c.kv_heads * SPLITS * group * (c.head_dim + 2), single)?,
             arrived: zeros(rows * c.kv_heads, single)?,
+            parted: zeros(PARTED, single)?,
+            parts_arrived: zeros(FULL, single)?,
             h: zeros(rows * adapters.width(), single)?,
             h_stride: adapters.width(),
             last: zeros(draws * padded(c.hidden), own)?,
@@ -261,13 +298,14 @@ impl Network {
             + projected
             + config.heads * config.head_dim * (1 + SPLITS)
             + 2 * SPLITS * config.heads
-            + channels;
+            + channels
+            + values;
         let own = padded(config.hidden)
             + padded(config.heads * config.head_dim)
             + padded(values)
             + padded(config.intermediate);
         let logits = draws * (config.vocab * 4 + padded(config.hidden) * precision.bytes());
-        (rows * (single * 4 + own * precision.bytes()) + logits) as u64
+        (rows * (single * 4 + own * precision.bytes()) + logits + PARTED * 4) as u64
     }
 
     /// Hidden states of the rows, before the final norm, into the workspace.
@@ -277,9 +315,9 @@ impl Network {
             return Err(Error::invalid(format!("{count} rows do not fit a workspace for {}", w.rows)));
         }
         let table = &self.weights.embedding;
-        let stride = padded(c.hidden);
+        let blocks = blocks(c.hidden);
         let args =
-            [(&*table.weights).into(), step.rows.into(), (&w.x).into(), c.hidden.into(), stride.into()];
+            [(&*table.weights).into(), step.rows.into(), (&w.x).into(), c.hidden.into(), blocks.into()];
         self.gpu.launch(self.function("embed")?, [count, 1, 1], [128, 1], 0, &args)?;
         for (number, layer) in self.weights.layers.iter().enumerate() {
             self.layer(number, layer, step)?;
@@ -291,23 +329,20 @@ impl Network {
         let (c, w, count) = (&self.config, step.work, step.count);
         let projected = layer.matrices[Site::Input as usize].outputs;
         self.norm(&w.x, &layer.input_norm, &w.normed, None, count)?;
-        self.product(step, number, layer, Site::Input, &w.normed, padded(c.hidden), &w.projected, projected)?;
+        self.product(step, number, layer, Site::Input, &w.normed, &w.projected, projected)?;
         match &layer.mixer {
             Mixer::Attention { norms } => {
                 self.attend(number, norms.as_ref(), projected, step)?;
-                let stride = padded(c.heads * c.head_dim);
-                self.product(step, number, layer, Site::Output, &w.attended, stride, &w.x, c.hidden)?;
+                self.product(step, number, layer, Site::Output, &w.attended, &w.x, c.hidden)?;
             }
             Mixer::Delta { convolution, decay, step_bias, norm } => {
                 self.recur(number, [convolution, decay, step_bias, norm], projected, step)?;
-                let stride = padded(c.delta.as_ref().map_or(0, |d| d.values()));
-                self.product(step, number, layer, Site::Output, &w.recurred, stride, &w.x, c.hidden)?;
+                self.product(step, number, layer, Site::Output, &w.recurred, &w.x, c.hidden)?;
             }
         }
         self.norm(&w.x, &layer.post_norm, &w.normed, None, count)?;
-        let inner = padded(c.intermediate);
-        self.product(step, number, layer, Site::GateUp, &w.normed, padded(c.hidden), &w.inner, inner)?;
-        self.product(step, number, layer, Site::Down, &w.inner, inner, &w.x, c.hidden)
+        self.product(step, number, layer, Site::GateUp, &w.normed, &w.inner, blocks(c.intermediate))?;
+        self.product(step, number, layer, Site::Down, &w.inner, &w.x, c.hidden)
     }
 
     fn norm(
@@ -326,10 +361,10 @@ impl Network {
             out.into(),
             chosen,
             c.hidden.into(),
-            padded(c.hidden).into(),
+            blocks(c.hidden).into(),
             (c.norm_eps as f32).into(),
         ];
-        self.gpu.launch(self.function("rms_norm")?, [count, 1, 1], [256, 1], 0, &args)
+        self.gpu.launch_early(self.function("rms_norm")?, [count, 1, 1], [256, 1], 0, &args)
     }
 
     fn attend(&self, number: usize, norms: Option<&[Buffer; 2]>, stride: usize, step: &Step) -> Result<()> {
@@ -351,7 +386,7 @@ impl Network {
             (c.norm_eps as f32).into(),
         ];
         let grid = [count, c.heads + 2 * c.kv_heads, 1];
-        self.gpu.launch(self.function("turn")?, grid, [WARP, 1], 0, &args)?;
+        self.gpu.launch_early(self.function("turn")?, grid, [WARP, 1], 0, &args)?;
         let args = [
             (&w.queries).into(),
             Arg::At(keys),
@@ -362,10 +397,11 @@ impl Network {
             (&w.arrived).into(),
             step.rows.into(),
             context.into(),
-            padded(c.heads * c.head_dim).into(),
+            blocks(c.heads * c.head_dim).into(),
             stride.into(),
         ];
-        self.gpu.launch(self.function("attend")?, [count, c.kv_heads, SPLITS], [128, 1], 0, &args)
+        let splits = step.splits.min(SPLITS);
+        self.gpu.launch_early(self.function("attend")?, [count, c.kv_heads, splits], [256, 1], 0, &args)
     }
 
     fn recur(&self, number: usize, weights: [&Buffer; 4], stride: usize, step: &Step) -> Result<()> {
@@ -379,27 +415,36 @@ impl Network {
             convolution.into(),
             (&w.convolved).into(),
             memories,
-            count.into(),
             stride.into(),
         ];
         let grid = [count, delta.channels().div_ceil(256), 1];
-        self.gpu.launch(self.function("convolve")?, grid, [256, 1], 0, &args)?;
+        self.gpu.launch_early(self.function("convolve")?, grid, [256, 1], 0, &args)?;
         let args = [
             (&w.projected).into(),
             (&w.convolved).into(),
             step.rows.into(),
             decay.into(),
             step_bias.into(),
-            norm.into(),
             memories,
-            (&w.recurred).into(),
+            (&w.read).into(),
             count.into(),
             stride.into(),
-            padded(delta.values()).into(),
+        ];
+        let (heads, width) = (delta.shape.value_heads, delta.shape.value_dim);
+        let slice = if width.is_multiple_of(32) { 32 } else { width };
+        let grid = [count, heads, width / slice];
+        self.gpu.launch_early(self.function("recur")?, grid, [slice * 4, 1], 0, &args)?;
+        let args = [
+            (&w.read).into(),
+            (&w.projected).into(),
+            step.rows.into(),
+            norm.into(),
+            (&w.recurred).into(),
+            stride.into(),
+            blocks(delta.values()).into(),
             (c.norm_eps as f32).into(),
         ];
-        let grid = [count, delta.shape.value_heads, 1];
-        self.gpu.launch(self.function("recur")?, grid, [delta.shape.value_dim * 4, 1], 0, &args)
+        self.gpu.launch_early(self.function("norm_and_gate")?, [count, heads, 1], [WARP, 1], 0, &args)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -410,7 +455,6 @@ impl Network {
         layer: &Layer,
         site: Site,
         x: &Buffer,
-        x_stride: usize,
         y: &Buffer,
         y_stride: usize,
     ) -> Result<()> {
@@ -428,10 +472,10 @@ impl Network {
                 place.into(),
                 (&w.h).into(),
                 matrix.inner.into(),
-                x_stride.into(),
+                matrix.blocks.into(),
                 w.h_stride.into(),
             ];
-            self.gpu.launch(self.function("shrink")?, [step.count, 8, 1], [128, 1], 0, &args)?;
+            self.gpu.launch_early(self.function("shrink")?, [step.count, 8, 1], [128, 1], 0, &args)?;
         }
         let after = match site {
             Site::Input => After::Store,
@@ -446,9 +490,11 @@ impl Network {
             pairs: if adapted { adapters.table() } else { 0 },
             h: w.h.pointer(),
             part: matrix.part.pointer(),
+            partial: w.parted.pointer(),
+            arrived: w.parts_arrived.pointer(),
             outputs: matrix.outputs as i32,
             blocks: matrix.blocks as i32,
-            x_stride: x_stride as i32,
+            shares: matrix.shares as i32,
             y_stride: y_stride as i32,
             rows: step.count as i32,
             sites: sites as i32,
@@ -467,22 +513,27 @@ impl Network {
         let args = [Arg::Struct(bytes)];
         if self.precision == Precision::F32 {
             let name = ["product_store", "product_add", "product_gate"][after as usize];
-            return self.gpu.launch(self.function(name)?, [tiles, rows.div_ceil(8), 1], [WARP, 16], 0, &args);
+            return self.gpu.launch_early(
+                self.function(name)?,
+                [tiles, rows.div_ceil(8), 1],
+                [WARP, 16],
+                0,
+                &args,
+            );
         }
-        // Larger blocks reuse rows more often, and are of use where enough of them remain.
-        let wide = tiles >= 512;
-        let (kind, together, groups) = match rows {
-            0..=8 => (0, 1, 1),
-            9..=16 => (1, 1, 2),
-            17..=32 if wide => (3, 2, 4),
-            17..=32 => (2, 1, 4),
-            _ if wide => (5, 2, 8),
-            _ => (4, 1, 8),
+        let wide = rows.div_ceil(64) * tiles.div_ceil(8) >= FULL;
+        let (kind, grid, block, shared) = if rows <= 8 {
+            let shared = matrix.shares * 8 * (16 + 4) * size_of::<f32>();
+            (0, [tiles, 1, 1], [WARP, matrix.shares], shared)
+        } else if wide {
+            (2, [rows.div_ceil(64), tiles.div_ceil(8), 1], [128, 1], stage_bytes(4))
+        } else {
+            let (across, down) = (rows.div_ceil(32), tiles.div_ceil(4));
+            let parts = if across * down < FULL { (2 * FULL).div_ceil(across * down) } else { 1 };
+            (1, [across, down, parts.min(matrix.shares)], [128, 1], stage_bytes(2))
         };
-        let grid = [tiles.div_ceil(together), rows.div_ceil(groups * 8), 1];
-        let shared = matrix.warps * groups.min(2) * 8 * (together * 16 + 4) * size_of::<f32>();
         let name = TILED[kind * 3 + after as usize];
-        self.gpu.launch(self.function(name)?, grid, [WARP, matrix.warps], shared, &args)
+        self.gpu.launch_early(self.function(name)?, grid, block, shared, &args)
     }
 
     /// Logits of chosen rows into the workspace. `chosen` holds, every [`super::DRAW_BYTES`], the number of a row or
@@ -502,9 +553,11 @@ impl Network {
             pairs: 0,
             h: 0,
             part: head.part.pointer(),
+            partial: w.parted.pointer(),
+            arrived: w.parts_arrived.pointer(),
             outputs: head.outputs as i32,
             blocks: head.blocks as i32,
-            x_stride: padded(c.hidden) as i32,
+            shares: head.shares as i32,
             y_stride: c.vocab as i32,
             rows: count as i32,
             sites: 0,
@@ -536,8 +589,14 @@ impl Network {
             };
             let rows: Vec<Row> = chunk.iter().enumerate().map(row).collect();
             let rows = self.gpu.upload(&rows)?;
-            let step =
-                Step { rows: &rows, count: chunk.len(), pools: &pools, adapters: &adapters, work: &work };
+            let step = Step {
+                rows: &rows,
+                count: chunk.len(),
+                splits: splits(tokens.len()),
+                pools: &pools,
+                adapters: &adapters,
+                work: &work,
+            };
             self.forward(&step)?;
             self.head(&step, None, chunk.len())?;
             let numbers: Vec<f32> = self.gpu.read(&work.logits, 0, chunk.len() * self.config.vocab)?;

@@ -1,10 +1,10 @@
-//! Weights on the card, in the layout of the product kernel: tiles of 16 outputs, the inner
+//! Weights on the card, placed as the product kernels read them: tiles of 16 outputs, the inner
 //! dimension rounded up to 64 with zeros, and matrices that share their input laid end to end
 //! (gates and the values that they gate in turn, eight outputs each).
 
 use super::compile::Kernels;
 use super::gpu::{Arg, Buffer, Gpu};
-use super::{MOST_WARPS, Precision};
+use super::{MOST_SHARES, Precision};
 use crate::error::{Error, Result};
 use crate::model::config::Config;
 use crate::model::load::Numbers;
@@ -13,11 +13,14 @@ use half::bf16;
 use rayon::prelude::*;
 use std::sync::Arc;
 
+/// Outputs of a tile.
+const TILE: usize = 16;
+
 /// Inner indices that a warp takes at a time.
 const BLOCK: usize = 64;
 
-/// Outputs are rounded up to this: two tiles, the most that a block takes.
-const ROWS: usize = 32;
+/// Outputs are rounded up to this: eight tiles, the most that a block takes.
+const ROWS: usize = 128;
 
 /// Warps that keep the card's memory busy: 16 on each of 132 multiprocessors.
 const WANTED_WARPS: usize = 2112;
@@ -36,8 +39,8 @@ pub struct Matrix {
     pub inner: usize,
     /// Blocks of inner indices.
     pub blocks: usize,
-    /// Warps that share an output's sum. A function of the matrix alone, because it fixes the order of that sum.
-    pub warps: usize,
+    /// Parts of an output's sum. A function of the matrix alone, because it fixes the order of that sum.
+    pub shares: usize,
     /// Whether gates and values take turns.
     pub gated: bool,
 }
@@ -241,15 +244,8 @@ impl Loader<'_> {
         let weights = match uniform {
             Some((seed, bound)) => {
                 let buffer = self.gpu.zeros(padded * stride * size)?;
-                let long = |n: usize| Arg::Long(n as u64);
-                let args = [
-                    (&buffer).into(),
-                    long(rows),
-                    long(inner),
-                    long(stride),
-                    Arg::Long(seed),
-                    Arg::Float(bound),
-                ];
+                let count = (padded * stride) as u64;
+                let args = [(&buffer).into(), Arg::Long(count), Arg::Long(seed), Arg::Float(bound)];
                 self.gpu.launch(&self.kernels.get("fill")?, [2048, 1, 1], [256, 1], 0, &args)?;
                 buffer
             }
@@ -259,9 +255,10 @@ impl Loader<'_> {
                 for (part, (numbers, name)) in numbers.into_iter().enumerate() {
                     let count = targets.get(part).map_or(rows, |(_, n)| *n);
                     let numbers = numbers.into_vec(&name, count * inner)?;
-                    let place =
+                    let output =
                         |row: usize| if gated { row / 8 * 16 + part * 8 + row % 8 } else { first + row };
-                    self.stage(&mut staged, &numbers, inner, stride, place);
+                    let outputs: Vec<usize> = (0..count).map(output).collect();
+                    self.stage(&mut staged, &numbers, inner, stride, &outputs);
                     first += count;
                 }
                 self.gpu.upload(&staged)?
@@ -276,42 +273,46 @@ impl Loader<'_> {
             outputs,
             inner,
             blocks,
-            warps: warps(rows.div_ceil(16), blocks),
+            shares: shares(rows.div_ceil(16), blocks),
             gated,
         })
     }
 
-    /// Converts rows of `inner` numbers into the staged image of a matrix, each at its place.
-    fn stage(
-        &self,
-        staged: &mut [u8],
-        numbers: &[f32],
-        inner: usize,
-        stride: usize,
-        place: impl Fn(usize) -> usize + Sync,
-    ) {
-        let size = self.precision.bytes();
-        // Rows of a target lie in rising order, so the image can be handed out line by line.
-        let mut lines: Vec<Option<&mut [u8]>> = staged.chunks_exact_mut(stride * size).map(Some).collect();
-        let targets: Vec<(&[f32], &mut [u8])> = numbers
-            .chunks_exact(inner)
-            .enumerate()
-            .filter_map(|(row, numbers)| Some((numbers, lines.get_mut(place(row))?.take()?)))
-            .collect();
-        let precision = self.precision;
-        targets.into_par_iter().for_each(|(numbers, line)| match precision {
-            Precision::F32 => {
-                for (x, bytes) in numbers.iter().zip(line.chunks_exact_mut(4)) {
-                    bytes.copy_from_slice(&x.to_le_bytes());
-                }
-            }
-            Precision::Bf16 => {
-                for (x, bytes) in numbers.iter().zip(line.chunks_exact_mut(2)) {
-                    bytes.copy_from_slice(&bf16::from_f32(*x).to_le_bytes());
+    /// Converts rows of `inner` numbers into the staged image of a matrix, row i as output `outputs[i]`.
+    fn stage(&self, staged: &mut [u8], numbers: &[f32], inner: usize, stride: usize, outputs: &[usize]) {
+        let (precision, size) = (self.precision, self.precision.bytes());
+        // The image is handed out a tile at a time; outputs rise.
+        let tiles = staged.par_chunks_exact_mut(TILE * stride * size).enumerate();
+        tiles.for_each(|(tile, image)| {
+            let from = outputs.partition_point(|output| *output < tile * TILE);
+            let to = outputs.partition_point(|output| *output < (tile + 1) * TILE);
+            for row in from..to {
+                let line = &numbers[row * inner..][..inner];
+                let output = outputs[row] % TILE;
+                match precision {
+                    Precision::F32 => {
+                        let bytes = image[output * stride * size..].chunks_exact_mut(size);
+                        bytes.zip(line).for_each(|(bytes, x)| bytes.copy_from_slice(&x.to_le_bytes()));
+                    }
+                    Precision::Bf16 => {
+                        for (chunk, numbers) in line.chunks(8).enumerate() {
+                            let place = chunk_place(output, chunk) * 8 * size;
+                            let bytes = image[place..].chunks_exact_mut(size);
+                            bytes.zip(numbers).for_each(|(bytes, x)| {
+                                bytes.copy_from_slice(&bf16::from_f32(*x).to_le_bytes());
+                            });
+                        }
+                    }
                 }
             }
         });
     }
+}
+
+/// Where the eighth `chunk` of an output lies in its tile, in eighths: as `weight_place` of `common.cu` says.
+fn chunk_place(output: usize, chunk: usize) -> usize {
+    let (block, chunk) = (chunk / 8, chunk % 8);
+    ((block * 4 + chunk / 4 * 2 + output / 8) * 32) + output % 8 * 4 + chunk % 4
 }
 
 /// Which target each output belongs to.
@@ -327,8 +328,8 @@ fn parts(targets: &[(Target, usize)], padded: usize, gated: bool) -> Vec<u8> {
     parts
 }
 
-/// How many warps share an output's sum: enough in all to keep memory busy, none of them idle.
-fn warps(tiles: usize, blocks: usize) -> usize {
-    let wanted = WANTED_WARPS.div_ceil(tiles).min(blocks).clamp(1, MOST_WARPS);
+/// How many parts an output's sum has: enough warps in all to keep memory busy, none of them idle.
+fn shares(tiles: usize, blocks: usize) -> usize {
+    let wanted = WANTED_WARPS.div_ceil(tiles).min(blocks).clamp(1, MOST_SHARES);
     blocks.div_ceil(blocks.div_ceil(wanted))
 }

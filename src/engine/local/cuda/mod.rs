@@ -74,8 +74,8 @@ pub struct Card {
     slots: usize,
     rows: usize,
     draw: CudaFunction,
-    /// Recorded steps by their number of rows.
-    graphs: HashMap<usize, CudaGraph>,
+    /// Recorded steps by their number of rows and the splits of their attention.
+    graphs: HashMap<(usize, usize), CudaGraph>,
     /// Whether steps are recorded.
     recording: bool,
     staged_rows: Pinned<Row>,
@@ -144,7 +144,7 @@ impl Card {
     }
 
     /// Queues a whole step: copies in, network, head, draws, copies out.
-    fn queue(&mut self, rows: usize, draws: usize) -> Result<()> {
+    fn queue(&mut self, rows: usize, draws: usize, splits: usize) -> Result<()> {
         let gpu = self.network.gpu().clone();
         gpu.send(&self.staged_rows, &self.device_rows, rows)?;
         if draws > 0 {
@@ -153,6 +153,7 @@ impl Card {
         let step = Step {
             rows: &self.device_rows,
             count: rows,
+            splits,
             pools: &self.pools,
             adapters: &self.adapters,
             work: &self.work,
@@ -171,20 +172,20 @@ impl Card {
             self.vocabulary.min(vocab).into(),
             vocab.into(),
         ];
-        gpu.launch(&self.draw, [draws, 1, 1], [1024, 1], 0, &args)?;
+        gpu.launch_early(&self.draw, [draws, 1, 1], [1024, 1], 0, &args)?;
         gpu.receive(&self.device_answers, &mut self.answers, draws)
     }
 
     /// Records the step of that many rows.
-    fn record(&mut self, rows: usize) -> Result<()> {
+    fn record(&mut self, rows: usize, splits: usize) -> Result<()> {
         // The driver loads a kernel when it is first started, which it cannot do while recording: a step of padding
         // alone comes first.
         self.stage(&[], &[], rows, rows);
-        self.queue(rows, rows)?;
+        self.queue(rows, rows, splits)?;
         let gpu = self.network.gpu().clone();
         gpu.wait()?;
-        let graph = gpu.capture(|| self.queue(rows, rows))?;
-        self.graphs.insert(rows, graph);
+        let graph = gpu.capture(|| self.queue(rows, rows, splits))?;
+        self.graphs.insert((rows, splits), graph);
         Ok(())
     }
 }
@@ -215,19 +216,21 @@ impl Runner for Card {
 
     fn step(&mut self, rows: &[StepRow], asks: &[Ask]) -> Result<Vec<Drawn>> {
         let decoding = rows.len() == asks.len();
+        let furthest = rows.iter().map(|row| row.place.position).max().unwrap_or(0);
+        let splits = cuda::splits(furthest).next_power_of_two();
         // A recorded step has a power of two of rows, or as many as there are slots.
         let together = rows.len().next_power_of_two().min(self.slots);
+        let key = (together, splits);
         if decoding && self.recording && rows.len() <= together {
-            if !self.graphs.contains_key(&together) {
-                self.record(together)?;
+            if !self.graphs.contains_key(&key) {
+                self.record(together, splits)?;
             }
             self.stage(rows, asks, together, together);
-            let graph =
-                self.graphs.get(&together).ok_or_else(|| Error::invalid("the step was not recorded"))?;
+            let graph = self.graphs.get(&key).ok_or_else(|| Error::invalid("the step was not recorded"))?;
             graph.launch().map_err(failed("starting a recorded step"))?;
         } else {
             self.stage(rows, asks, rows.len(), asks.len());
-            self.queue(rows.len(), asks.len())?;
+            self.queue(rows.len(), asks.len(), splits)?;
         }
         self.network.gpu().wait()?;
         let finish = |(ask, answer): (&Ask, &Answer)| match u32::try_from(answer.token) {

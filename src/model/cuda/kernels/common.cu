@@ -19,10 +19,13 @@ __device__ __forceinline__ T from_f32(float x) {
     u32 bits = __float_as_uint(x);
     return (T)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
-// Eight numbers from an address that is a multiple of 16 bytes.
-__device__ __forceinline__ void load8(const T* p, float* out) {
-    uint4 v = *reinterpret_cast<const uint4*>(p);
-    u32 pairs[4] = {v.x, v.y, v.z, v.w};
+// Eight numbers, from an address that is a multiple of 16 bytes.
+struct Eight {
+    uint4 bits;
+};
+__device__ __forceinline__ Eight load8(const T* from) { return {*reinterpret_cast<const uint4*>(from)}; }
+__device__ __forceinline__ void unpack(const Eight& eight, float* out) {
+    const u32 pairs[4] = {eight.bits.x, eight.bits.y, eight.bits.z, eight.bits.w};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         out[2 * i] = __uint_as_float(pairs[i] << 16);
@@ -33,16 +36,56 @@ __device__ __forceinline__ void load8(const T* p, float* out) {
 typedef float T;
 __device__ __forceinline__ float to_f32(T x) { return x; }
 __device__ __forceinline__ T from_f32(float x) { return x; }
-__device__ __forceinline__ void load8(const T* p, float* out) {
-    float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
-    out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w;
-    out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
+struct Eight {
+    float4 low, high;
+};
+__device__ __forceinline__ Eight load8(const T* from) {
+    return {reinterpret_cast<const float4*>(from)[0], reinterpret_cast<const float4*>(from)[1]};
 }
+__device__ __forceinline__ void unpack(const Eight& eight, float* out) {
+    out[0] = eight.low.x, out[1] = eight.low.y, out[2] = eight.low.z, out[3] = eight.low.w;
+    out[4] = eight.high.x, out[5] = eight.high.y, out[6] = eight.high.z, out[7] = eight.high.w;
+}
+#endif
+
+// Where number k of a row lies in what goes into a product, and number k of output n in a weight; `blocks` is the inner
+// length in blocks of 64. In bf16 both lie in the order in which the tensor cores' threads take them: a group of eight
+// rows and a block of 64 are 2 x 32 x 8 numbers, a tile of 16 outputs and a block are 4 x 32 x 8, and thread 4 g + t
+// takes eight numbers of row g at 8 t, then eight at 32 + 8 t. In f32 they lie row after row.
+#ifdef BF16
+__device__ __forceinline__ size_t row_place(int row, int k, int blocks) {
+    int chunk = k % 64 / 8;
+    return ((((size_t)(row / 8) * blocks + k / 64) * 2 + chunk / 4) * 32 + row % 8 * 4 + chunk % 4) * 8 + k % 8;
+}
+__device__ __forceinline__ size_t weight_place(int n, int k, int blocks) {
+    int chunk = k % 64 / 8;
+    return ((((size_t)(n / 16) * blocks + k / 64) * 4 + chunk / 4 * 2 + n % 16 / 8) * 32 + n % 8 * 4 + chunk % 4) * 8 + k % 8;
+}
+#else
+__device__ __forceinline__ size_t row_place(int row, int k, int blocks) { return (size_t)row * blocks * 64 + k; }
+__device__ __forceinline__ size_t weight_place(int n, int k, int blocks) { return (size_t)n * blocks * 64 + k; }
 #endif
 
 #ifndef INFINITY
 #define INFINITY __int_as_float(0x7f800000)
 #endif
+
+// A kernel is started while the one before it still runs, where the card can do that. Until `await_before` it may read
+// nothing but weights; `let_next_start` says that the one after it may be started.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+__device__ __forceinline__ void await_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void begin() {
+    let_next_start();
+    await_before();
+}
 
 #define EVERYONE 0xffffffffu
 

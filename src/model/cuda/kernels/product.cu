@@ -1,6 +1,7 @@
 // y = x Wᵀ for rows x, and what is done with y: stored, added to the residual, or gated. Each output is summed in an
-// order that depends on the matrix alone: warp w of a block takes blocks w, w + warps, … of 64 inner indices, and the
-// warps' sums are added in their order. So a row has the same bits in any company, in any number of rows.
+// order that depends on the matrix alone: the blocks of 64 inner indices are dealt to SHARES sums (block b to sum
+// b % SHARES), and these sums are added in their order. For few rows a warp has a sum each, for many one warp makes them
+// one after the other. So a row has the same bits in any company, in any number of rows.
 
 // What happens to the products.
 #define STORE 0
@@ -9,14 +10,16 @@
 
 // The product's surroundings.
 struct Product {
-    const T* w;        // [outputs in tiles of 16, inner rounded up to 64], padded with zeros
-    const T* x;        // [rows, x_stride], zeros beyond inner
-    void* y;           // STORE, ADD: f32; GATE: T
+    const T* w;        // [outputs, inner], placed by weight_place
+    const T* x;        // [rows, inner], placed by row_place
+    void* y;           // STORE, ADD: f32 [rows, y_stride]; GATE: T, placed by row_place in y_stride blocks
     const Row* meta;   // rows, for their adapters
     const Pair* pairs; // adapters' pairs, or null
     const float* h;    // [rows, h_stride]
     const u8* part;    // of each output: which part of the pair
-    int outputs, blocks, x_stride, y_stride, rows, sites, site, h_stride;
+    float* partial;    // sums of shares, where several blocks make them
+    int* arrived;      // of these blocks: how many are done, zero before and after
+    int outputs, blocks, shares, y_stride, rows, sites, site, h_stride;
 };
 
 // LoRA's addition to output n of a row.
@@ -46,13 +49,13 @@ __device__ __forceinline__ void finish(const Product& p, int row, int n, float v
 __device__ __forceinline__ void finish_gated(const Product& p, int row, int tile, int i, float gate, float value) {
     gate += addition(p, row, tile * 16 + i);
     value += addition(p, row, tile * 16 + 8 + i);
-    ((T*)p.y)[(size_t)row * p.y_stride + tile * 8 + i] = from_f32(silu(gate) * value);
+    ((T*)p.y)[row_place(row, tile * 8 + i, p.y_stride)] = from_f32(silu(gate) * value);
 }
 
 #ifdef BF16
 __device__ __forceinline__ uint4 load_weights(const T* p) {
     uint4 v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
 
@@ -62,17 +65,24 @@ __device__ __forceinline__ void multiply(float* c, u32 a0, u32 a1, u32 a2, u32 a
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// TILES tiles of 16 outputs, GROUPS groups of eight rows, AHEAD blocks of weights asked for at once.
-// The tensor cores take the weights as their left side. Which inner index a thread's numbers belong to does not matter
-// as long as both sides agree, so each thread takes 16 bytes as they lie.
+// One block of 64 inner indices: weights a (16 outputs), rows low and high (eight of them).
+__device__ __forceinline__ void multiply_block(float* c, const uint4* a, uint4 low, uint4 high) {
+    multiply(c, a[0].x, a[1].x, a[0].y, a[1].y, low.x, low.y);
+    multiply(c, a[0].z, a[1].z, a[0].w, a[1].w, low.z, low.w);
+    multiply(c, a[2].x, a[3].x, a[2].y, a[3].y, high.x, high.y);
+    multiply(c, a[2].z, a[3].z, a[2].w, a[3].w, high.z, high.w);
+}
+
+// For few rows: a warp for each share, TILES tiles of 16 outputs, GROUPS groups of eight rows, AHEAD blocks of weights
+// asked for at once. block: 32 x shares; grid: tiles / TILES.
 template <int TILES, int GROUPS, int AHEAD, int AFTER>
-__device__ __forceinline__ void product_tiles(const Product& p) {
+__device__ __forceinline__ void product_few(const Product& p) {
     extern __shared__ float sums[];
     const int lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
     const int g = lane / 4, t = lane % 4;
-    const int inner = p.blocks * 64;
-    const int first_tile = blockIdx.x * TILES, first_row = blockIdx.y * GROUPS * 8;
-    const T* w = p.w + ((size_t)first_tile * 16 + g) * inner + t * 8;
+    const int first_tile = blockIdx.x * TILES;
+    const T* w = p.w + (size_t)first_tile * p.blocks * 1024 + lane * 8;
+    const T* x = p.x + lane * 8;
     float c[TILES][GROUPS][4];
 #pragma unroll
     for (int i = 0; i < TILES; i++)
@@ -80,44 +90,36 @@ __device__ __forceinline__ void product_tiles(const Product& p) {
         for (int j = 0; j < GROUPS; j++)
 #pragma unroll
             for (int k = 0; k < 4; k++) c[i][j][k] = 0.0f;
+    let_next_start();
 
+    bool waited = false;
     for (int block = warp; block < p.blocks; block += warps * AHEAD) {
         uint4 a[AHEAD][TILES][4];
 #pragma unroll
         for (int ahead = 0; ahead < AHEAD; ahead++) {
-            int at = block + ahead * warps;
+            const int at = block + ahead * warps;
             if (at < p.blocks) {
 #pragma unroll
-                for (int i = 0; i < TILES; i++) {
-                    const T* from = w + (size_t)i * 16 * inner + at * 64;
-                    a[ahead][i][0] = load_weights(from);
-                    a[ahead][i][1] = load_weights(from + 8 * (size_t)inner);
-                    a[ahead][i][2] = load_weights(from + 32);
-                    a[ahead][i][3] = load_weights(from + 8 * (size_t)inner + 32);
-                }
+                for (int i = 0; i < TILES; i++)
+#pragma unroll
+                    for (int k = 0; k < 4; k++)
+                        a[ahead][i][k] = load_weights(w + ((size_t)i * p.blocks + at) * 1024 + k * 256);
             }
         }
+        // The first weights are on their way; rows may be read only now.
+        if (!waited) await_before();
+        waited = true;
 #pragma unroll
         for (int ahead = 0; ahead < AHEAD; ahead++) {
-            int at = block + ahead * warps;
+            const int at = block + ahead * warps;
             if (at < p.blocks) {
 #pragma unroll
                 for (int j = 0; j < GROUPS; j++) {
-                    int row = first_row + j * 8 + g;
-                    uint4 low = make_uint4(0, 0, 0, 0), high = low;
-                    if (row < p.rows) {
-                        const T* from = p.x + (size_t)row * p.x_stride + at * 64 + t * 8;
-                        low = *reinterpret_cast<const uint4*>(from);
-                        high = *reinterpret_cast<const uint4*>(from + 32);
-                    }
+                    const T* from = x + ((size_t)j * p.blocks + at) * 512;
+                    const uint4 low = *reinterpret_cast<const uint4*>(from);
+                    const uint4 high = *reinterpret_cast<const uint4*>(from + 256);
 #pragma unroll
-                    for (int i = 0; i < TILES; i++) {
-                        const uint4* v = a[ahead][i];
-                        multiply(c[i][j], v[0].x, v[1].x, v[0].y, v[1].y, low.x, low.y);
-                        multiply(c[i][j], v[0].z, v[1].z, v[0].w, v[1].w, low.z, low.w);
-                        multiply(c[i][j], v[2].x, v[3].x, v[2].y, v[3].y, high.x, high.y);
-                        multiply(c[i][j], v[2].z, v[3].z, v[2].w, v[3].w, high.z, high.w);
-                    }
+                    for (int i = 0; i < TILES; i++) multiply_block(c[i][j], a[ahead][i], low, high);
                 }
             }
         }
@@ -140,8 +142,8 @@ __device__ __forceinline__ void product_tiles(const Product& p) {
         __syncthreads();
         if (AFTER == GATE) {
             for (int index = thread; index < PHASE * 8 * TILES * 8; index += threads) {
-                int local = index / (TILES * 8), i = index % (TILES * 8);
-                int row = first_row + phase * 8 + local, tile = first_tile + i / 8;
+                const int local = index / (TILES * 8), i = index % (TILES * 8);
+                const int row = phase * 8 + local, tile = first_tile + i / 8;
                 if (row >= p.rows || tile * 16 >= p.outputs) continue;
                 const float* from = sums + local * LINE + i / 8 * 16 + i % 8;
                 float gate = 0.0f, value = 0.0f;
@@ -150,8 +152,8 @@ __device__ __forceinline__ void product_tiles(const Product& p) {
             }
         } else {
             for (int index = thread; index < PHASE * 8 * TILES * 16; index += threads) {
-                int local = index / (TILES * 16), i = index % (TILES * 16);
-                int row = first_row + phase * 8 + local, n = first_tile * 16 + i;
+                const int local = index / (TILES * 16), i = index % (TILES * 16);
+                const int row = phase * 8 + local, n = first_tile * 16 + i;
                 if (row >= p.rows || n >= p.outputs) continue;
                 float value = 0.0f;
                 for (int k = 0; k < warps; k++) value += sums[k * AREA + local * LINE + i];
@@ -161,34 +163,177 @@ __device__ __forceinline__ void product_tiles(const Product& p) {
     }
 }
 
-#define PRODUCT(NAME, TILES, GROUPS, AHEAD)                                                                    \
-    extern "C" __global__ void __launch_bounds__(512) NAME##_store(Product p) { product_tiles<TILES, GROUPS, AHEAD, STORE>(p); } \
-    extern "C" __global__ void __launch_bounds__(512) NAME##_add(Product p) { product_tiles<TILES, GROUPS, AHEAD, ADD>(p); }     \
-    extern "C" __global__ void __launch_bounds__(512) NAME##_gate(Product p) { product_tiles<TILES, GROUPS, AHEAD, GATE>(p); }
+__device__ __forceinline__ void copy_ahead(void* to, const void* from) {
+    u32 address = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from));
+}
 
-PRODUCT(product_1x1, 1, 1, 4)
-PRODUCT(product_1x2, 1, 2, 2)
-PRODUCT(product_1x4, 1, 4, 2)
-PRODUCT(product_2x4, 2, 4, 1)
-PRODUCT(product_1x8, 1, 8, 1)
-PRODUCT(product_2x8, 2, 8, 1)
+// For many rows: four warps, two by two, each with TILES tiles and GROUPS groups; weights and rows of STAGES blocks are on
+// their way through shared memory. Where there would be few blocks of threads, several of them take the shares among
+// themselves, and the last to finish adds these up. block: 128; grid: rows / (16 GROUPS) x tiles / (2 TILES) x parts.
+template <int TILES, int GROUPS, int STAGES, int AFTER>
+__device__ __forceinline__ void product_many(const Product& p) {
+    extern __shared__ uint4 stages[];
+    __shared__ bool last;
+    constexpr int W = 2 * TILES * 128, STAGE = W + 2 * GROUPS * 64;  // 16-byte pieces
+    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const int g = lane / 4, t = lane % 4;
+    const int first_tile = blockIdx.y * 2 * TILES, first_group = blockIdx.x * 2 * GROUPS;
+    const uint4* w = reinterpret_cast<const uint4*>(p.w) + (size_t)first_tile * p.blocks * 128;
+    const uint4* x = reinterpret_cast<const uint4*>(p.x) + (size_t)first_group * p.blocks * 64;
+    const int parts = gridDim.z, each = (p.shares + parts - 1) / parts;
+    const int first_share = blockIdx.z * each, end_share = min(first_share + each, p.shares);
+    float total[TILES][GROUPS][4], c[TILES][GROUPS][4];
+#pragma unroll
+    for (int i = 0; i < TILES; i++)
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+            for (int k = 0; k < 4; k++) total[i][j][k] = 0.0f, c[i][j][k] = 0.0f;
+    let_next_start();
+
+    auto fetch_weights = [&](int stage, int block) {
+        uint4* to = stages + stage * STAGE;
+#pragma unroll
+        for (int piece = thread; piece < W; piece += 128)
+            copy_ahead(to + piece, w + ((size_t)(piece / 128) * p.blocks + block) * 128 + piece % 128);
+    };
+    auto fetch_rows = [&](int stage, int block) {
+        uint4* to = stages + stage * STAGE + W;
+#pragma unroll
+        for (int piece = thread; piece < 2 * GROUPS * 64; piece += 128)
+            copy_ahead(to + piece, x + ((size_t)(piece / 64) * p.blocks + block) * 64 + piece % 64);
+    };
+    // The blocks in the order of the shares.
+    struct Walk {
+        int block, share;
+        __device__ __forceinline__ void step(const Product& p) {
+            block += p.shares;
+            if (block >= p.blocks) block = ++share;
+        }
+    };
+    Walk ahead = {first_share, first_share}, now = ahead;
+#pragma unroll
+    for (int stage = 0; stage < STAGES - 1; stage++) {
+        if (ahead.share < end_share) fetch_weights(stage, ahead.block), ahead.step(p);
+    }
+    await_before();
+    ahead = now;
+#pragma unroll
+    for (int stage = 0; stage < STAGES - 1; stage++) {
+        if (ahead.share < end_share) fetch_rows(stage, ahead.block), ahead.step(p);
+        asm volatile("cp.async.commit_group;");
+    }
+    const size_t corner = (size_t)blockIdx.y * gridDim.x + blockIdx.x;
+    constexpr int NUMBERS = TILES * GROUPS * 4;
+    float* partial = p.partial + corner * p.shares * NUMBERS * 128 + thread;
+    for (int number = 0; now.share < end_share; number++) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+        __syncthreads();
+        if (ahead.share < end_share) {
+            const int stage = (number + STAGES - 1) % STAGES;
+            fetch_weights(stage, ahead.block), fetch_rows(stage, ahead.block), ahead.step(p);
+        }
+        asm volatile("cp.async.commit_group;");
+        const uint4* from = stages + number % STAGES * STAGE;
+        uint4 low[GROUPS], high[GROUPS];
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) {
+            const uint4* rows = from + W + (warp % 2 * GROUPS + j) * 64 + lane;
+            low[j] = rows[0], high[j] = rows[32];
+        }
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            const uint4* weights = from + (warp / 2 * TILES + i) * 128 + lane;
+            const uint4 a[4] = {weights[0], weights[32], weights[64], weights[96]};
+#pragma unroll
+            for (int j = 0; j < GROUPS; j++) multiply_block(c[i][j], a, low[j], high[j]);
+        }
+        const int share = now.share;
+        now.step(p);
+        if (now.share != share) {
+            float* to = partial + (size_t)share * NUMBERS * 128;
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+#pragma unroll
+                for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+                    for (int k = 0; k < 4; k++) {
+                        if (parts > 1) to[((i * GROUPS + j) * 4 + k) * 128] = c[i][j][k];
+                        else total[i][j][k] += c[i][j][k];
+                        c[i][j][k] = 0.0f;
+                    }
+        }
+    }
+    if (parts > 1) {
+        __threadfence();
+        __syncthreads();
+        if (thread == 0) last = atomicAdd(p.arrived + corner, 1) == parts - 1;
+        __syncthreads();
+        if (!last) return;
+        if (thread == 0) p.arrived[corner] = 0;
+        __threadfence();
+        for (int share = 0; share < p.shares; share++) {
+            const float* from = partial + (size_t)share * NUMBERS * 128;
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+#pragma unroll
+                for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+                    for (int k = 0; k < 4; k++) total[i][j][k] += __ldcg(from + ((i * GROUPS + j) * 4 + k) * 128);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < TILES; i++)
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) {
+            const int tile = first_tile + warp / 2 * TILES + i;
+            const int row = (first_group + warp % 2 * GROUPS + j) * 8 + 2 * t, n = tile * 16 + g;
+            const float* sum = total[i][j];
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                if (row + k >= p.rows) continue;
+                if (AFTER == GATE) {
+                    if (tile * 16 < p.outputs) finish_gated(p, row + k, tile, g, sum[k], sum[2 + k]);
+                } else {
+                    if (n < p.outputs) finish<AFTER>(p, row + k, n, sum[k]);
+                    if (n + 8 < p.outputs) finish<AFTER>(p, row + k, n + 8, sum[2 + k]);
+                }
+            }
+        }
+}
+
+#define FEW(NAME, TILES, GROUPS, AHEAD)                                                                                      \
+    extern "C" __global__ void __launch_bounds__(512) NAME##_store(Product p) { product_few<TILES, GROUPS, AHEAD, STORE>(p); } \
+    extern "C" __global__ void __launch_bounds__(512) NAME##_add(Product p) { product_few<TILES, GROUPS, AHEAD, ADD>(p); }     \
+    extern "C" __global__ void __launch_bounds__(512) NAME##_gate(Product p) { product_few<TILES, GROUPS, AHEAD, GATE>(p); }
+
+#define MANY(NAME, TILES, GROUPS, STAGES, RESIDENT)                                                                                     \
+    extern "C" __global__ void __launch_bounds__(128, RESIDENT) NAME##_store(Product p) { product_many<TILES, GROUPS, STAGES, STORE>(p); } \
+    extern "C" __global__ void __launch_bounds__(128, RESIDENT) NAME##_add(Product p) { product_many<TILES, GROUPS, STAGES, ADD>(p); }     \
+    extern "C" __global__ void __launch_bounds__(128, RESIDENT) NAME##_gate(Product p) { product_many<TILES, GROUPS, STAGES, GATE>(p); }
+
+FEW(product_few, 1, 1, 4)
+MANY(product_many, 2, 2, 4, 4)
+MANY(product_many_wide, 4, 4, 4, 2)
 
 #else
 
-// In f32: a warp an output, eight rows at once, one tile of 16 outputs a block.
+// In f32: a warp an output, eight rows at once, one tile of 16 outputs a block. grid: tiles x rows / 8.
 template <int AFTER>
 __device__ __forceinline__ void product_plain(const Product& p) {
     __shared__ float sums[8][20];
     const int lane = threadIdx.x, warp = threadIdx.y, inner = p.blocks * 64;
     const int first_row = blockIdx.y * 8;
     const T* w = p.w + ((size_t)blockIdx.x * 16 + warp) * inner;
+    begin();
     float c[8] = {};
     for (int k = lane; k < inner; k += 32) {
         float weight = w[k];
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             int row = first_row + j;
-            if (row < p.rows) c[j] += weight * p.x[(size_t)row * p.x_stride + k];
+            if (row < p.rows) c[j] += weight * p.x[(size_t)row * inner + k];
         }
     }
 #pragma unroll

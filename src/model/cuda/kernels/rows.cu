@@ -3,16 +3,19 @@
 
 // x[row] = table[token of row]. grid: rows.
 extern "C" __global__ void embed(const T* __restrict__ table, const Row* __restrict__ rows, float* __restrict__ x,
-                                 int width, int table_stride) {
-    const T* from = table + (size_t)rows[blockIdx.x].token * table_stride;
-    for (int i = threadIdx.x; i < width; i += blockDim.x) x[(size_t)blockIdx.x * width + i] = to_f32(from[i]);
+                                 int width, int blocks) {
+    begin();
+    const int token = rows[blockIdx.x].token;
+    for (int i = threadIdx.x; i < width; i += blockDim.x)
+        x[(size_t)blockIdx.x * width + i] = to_f32(table[weight_place(token, i, blocks)]);
 }
 
 // out[i] = x[row] * weight / sqrt(mean(x[row]²) + eps), where row is chosen[i] (each row itself when chosen is null).
 // grid: rows of out, 256 threads. The order of the sum depends on the width alone.
 extern "C" __global__ void __launch_bounds__(256) rms_norm(const float* __restrict__ x, const float* __restrict__ weight,
                                                        T* __restrict__ out, const int* __restrict__ chosen, int width,
-                                                       int out_stride, float eps) {
+                                                       int blocks, float eps) {
+    begin();
     int row = chosen ? chosen[blockIdx.x * CHOSEN_STRIDE] : blockIdx.x;
     if (row < 0) return;
     const float* from = x + (size_t)row * width;
@@ -27,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(256) rms_norm(const float* __restri
     for (int i = 0; i < 8; i++) total += parts[i];
     float scale = 1.0f / sqrtf(total / (float)width + eps);
     for (int i = threadIdx.x; i < width; i += 256)
-        out[(size_t)blockIdx.x * out_stride + i] = from_f32(from[i] * scale * weight[i]);
+        out[row_place(blockIdx.x, i, blocks)] = from_f32(from[i] * scale * weight[i]);
 }
 
 // Normalises (where the network does) and turns queries and keys, and writes keys and values to the row's lane.
@@ -39,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(32)
          const float* __restrict__ query_norm, const float* __restrict__ key_norm, float* __restrict__ queries,
          T* __restrict__ keys, T* __restrict__ values, int stride, int context, float eps) {
     __shared__ float head[HEAD_DIM];
+    begin();
     Row row = rows[blockIdx.x];
     if (row.lane < 0) return;
     int number = blockIdx.y, query_width = GATED ? 2 * HEAD_DIM : HEAD_DIM;
@@ -85,15 +89,15 @@ struct Pair {
 // h[row] = A x[row], for rows with an adapter. grid: rows x 8, 128 threads: a warp for each fourth of every eighth rank.
 extern "C" __global__ void __launch_bounds__(128)
     shrink(const T* __restrict__ x, const Row* __restrict__ rows, const Pair* __restrict__ pairs, int sites, int site,
-           float* __restrict__ h, int inner, int x_stride, int h_stride) {
+           float* __restrict__ h, int inner, int blocks, int h_stride) {
+    begin();
     int adapter = rows[blockIdx.x].adapter;
     if (adapter < 0) return;
     Pair pair = pairs[(size_t)adapter * sites + site];
-    const T* from = x + (size_t)blockIdx.x * x_stride;
     for (int r = blockIdx.y * 4 + threadIdx.x / 32; r < pair.rank * pair.parts; r += 32) {
         const float* a = pair.a + (size_t)r * inner;
         float sum = 0.0f;
-        for (int i = threadIdx.x % 32; i < inner; i += 32) sum += a[i] * to_f32(from[i]);
+        for (int i = threadIdx.x % 32; i < inner; i += 32) sum += a[i] * to_f32(x[row_place(blockIdx.x, i, blocks)]);
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0) h[(size_t)blockIdx.x * h_stride + r] = sum;
     }
@@ -118,16 +122,14 @@ extern "C" __global__ void copy_memories(float* memories, int lanes, u64 size, i
         base[(size_t)to * size + i] = base[(size_t)from * size + i];
 }
 
-// Weights for measurements: uniform in ±bound, a function of seed and index alone, in rows of `width` whose last
-// `stride - width` numbers stay as they are.
-extern "C" __global__ void fill(T* out, u64 rows, u64 width, u64 stride, u64 seed, float bound) {
-    u64 count = rows * width;
+// Weights for measurements: uniform in ±bound, a function of seed and index alone.
+extern "C" __global__ void fill(T* out, u64 count, u64 seed, float bound) {
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {
         u64 z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
         z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
         z ^= z >> 31;
         float unit = (float)(u32)(z >> 40) * (1.0f / 16777216.0f);
-        out[i / width * stride + i % width] = from_f32((2.0f * unit - 1.0f) * bound);
+        out[i] = from_f32((2.0f * unit - 1.0f) * bound);
     }
 }

@@ -57,6 +57,7 @@ pub fn load(path: &Path, processor: Processor) -> Result<Model> {
             sha256: hash::sha256_file(path)?,
             dtype: processor.dtype(),
             stored,
+            multimodal: false,
         },
         config,
         compute,

@@ -23,6 +23,7 @@ pub mod merge;
 pub mod network;
 pub mod ops;
 mod peft;
+mod peft_match;
 mod pip;
 pub mod processor;
 mod qwen;
@@ -82,6 +83,8 @@ pub struct Origin {
     pub dtype: &'static str,
     /// Type of the weights in the source, such as `BF16` or `Q4_1`.
     pub stored: String,
+    /// Whether it is the text part of a multimodal checkpoint, whose names stand under `model.language_model`.
+    pub multimodal: bool,
 }
 
 /// A model ready to run.

@@ -7,7 +7,7 @@ use super::unit::UnitSpec;
 use super::wal::Record;
 use crate::clock;
 use crate::engine::{Backend, Completion, Finish, Identity, Request, Stream, tokens_sha256};
-use crate::environment::{Environment, Message, Session, Task};
+use crate::environment::{Environment, Message, Session, Task, conversation};
 use crate::error::{Error, Result};
 use crate::hash::sha256_hex;
 use std::time::Instant;
@@ -59,7 +59,7 @@ impl<'a> Live<'a> {
             started: Instant::now(),
             started_at: clock::now(),
             session: None,
-            messages: examples.to_vec(),
+            messages: Vec::new(),
             context: Vec::new(),
             sampled: Vec::new(),
             calls: Vec::new(),
@@ -67,7 +67,7 @@ impl<'a> Live<'a> {
             error: None,
         };
         let opened = shared.environment.begin(task).and_then(|session| {
-            live.messages.push(Message::user(session.prompt()));
+            live.messages = conversation(examples, session.as_ref());
             live.session = Some(session);
             backend.render(&live.messages)
         });

@@ -57,6 +57,9 @@ pub fn section(plan: &Plan, stage: Stage) -> Result<serde_json::Value> {
             s.insert("harness".into(), json(serde_json::to_value(&plan.harness.harvest))?);
             s.insert("environment".into(), tasks.environment.clone().into());
             s.insert("train_families".into(), json(serde_json::to_value(&tasks.train))?);
+            if let Some(sha256) = &tasks.file_sha256 {
+                s.insert("environment_sha256".into(), sha256.clone().into());
+            }
             s.insert("held_out_families".into(), json(serde_json::to_value(&tasks.held_out))?);
             s.insert("levels".into(), json(serde_json::to_value(&tasks.levels))?);
             s.insert("seeds".into(), json(serde_json::to_value(&plan.seeds.harvest))?);

@@ -177,7 +177,7 @@ fn sample(
     longest: &BTreeMap<(String, i64), usize>,
 ) -> Result<Sample> {
     let place = || format!("episodes/{ARM}/{}.parquet: task `{}`", row.seed, row.task_id);
-    let task = super::examples::task_of(experiment, &row.task_id).map_err(|e| e.at(place()))?;
+    let task = experiment.environment.by_id(&row.task_id).map_err(|e| e.at(place()))?;
     let longest_reply = longest.get(&(row.task_id.clone(), row.rollout)).copied().ok_or_else(|| {
         Error::invalid("the episode has no transcript")
             .at(place())

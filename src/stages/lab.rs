@@ -3,7 +3,7 @@
 
 use super::{Context, Experiment};
 use crate::engine::local::{self, Engine, Options};
-use crate::environment::{Environment, Message};
+use crate::environment::{Environment, conversation};
 use crate::episode::{Control, Item, UnitReport, UnitSpec, run_unit};
 use crate::error::{Error, Result};
 use crate::experiment::{Arm, Harness, MOST_SLOTS, Purpose};
@@ -14,8 +14,6 @@ use std::sync::Arc;
 
 /// Tokens that an observation of a later turn may take, generously.
 const OBSERVATION_TOKENS: usize = 96;
-/// Tasks whose prompts are measured to size the context.
-const MEASURED_TASKS: u32 = 8;
 
 const _: () = assert!(MOST_SLOTS <= local::MOST_SLOTS, "a plan allows no more slots than the engine has");
 
@@ -92,11 +90,9 @@ pub fn context_tokens(
     for family in families {
         for level in levels {
             let examples = environment.examples(family, *level, harness.examples)?;
-            for index in 0..MEASURED_TASKS {
-                // Seed 0 only measures lengths here.
-                let session = environment.begin(&environment.task(family, *level, 0, index)?)?;
-                let mut messages = examples.clone();
-                messages.push(Message::user(session.prompt()));
+            for task in environment.longest(family, *level)? {
+                let session = environment.begin(&task)?;
+                let messages = conversation(&examples, session.as_ref());
                 let turns = session.horizon() as usize * (harness.answer_tokens + OBSERVATION_TOKENS);
                 longest = longest.max(model.render(&messages, true)?.len() + turns);
             }

@@ -16,3 +16,5 @@ mod reference;
 mod site;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod writers;
+mod tasks;
+#[cfg(all(feature = "engine", feature = "site", unix))]

@@ -2,6 +2,7 @@
 //! Unknown keys, duplicate arms, overlapping seeds and unknown families are refused here,
 //! before anything runs.
 
+use super::endpoint::EndpointSection;
 use crate::environment::{self, Allotment, Environment};
 use crate::error::{Error, Result, nearest};
 use serde::{Deserialize, Serialize};
@@ -47,7 +48,11 @@ pub struct Plan {
 #[serde(deny_unknown_fields)]
 pub struct ModelSection {
     /// A name from `rederive models list`, a folder of safetensors, or a `.gguf` file.
-    pub source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// A server that answers in some events, or in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<EndpointSection>,
 }
 
 /// `[harness]`
@@ -98,15 +103,15 @@ impl Harness {
 pub struct Tasks {
     /// Where tasks come from: `gym`, or a `.jsonl` file of one's own, relative to the experiment's folder.
     pub environment: String,
+    /// SHA-256 of that file, read with the plan; it is part of every lock.
+    #[serde(default, skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub file_sha256: Option<String>,
     /// Families the harvest draws from.
     pub train: Vec<String>,
     /// Families that training never sees.
     #[serde(default)]
     pub held_out: Vec<String>,
     /// Difficulty levels.
-    /// SHA-256 of that file, read with the plan; it is part of every lock.
-    #[serde(default, skip_deserializing, skip_serializing_if = "Option::is_none")]
-    pub file_sha256: Option<String>,
     pub levels: Vec<u8>,
     /// Tasks a family, level and evaluation seed.
     pub per_family: u32,
@@ -221,6 +226,9 @@ pub struct Arm {
     /// How the adapter is applied.
     #[serde(default)]
     pub deploy: Deploy,
+    /// The model that an endpoint serves for this arm; the endpoint's own when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<String>,
 }
 
 /// How an arm's adapter is applied.
@@ -331,15 +339,6 @@ impl Plan {
         Ok(plan)
     }
 
-    /// All event seeds with their purpose.
-    pub fn event_seeds(&self) -> Vec<(Purpose, u64)> {
-        let s = &self.seeds;
-        [
-            (Purpose::Harvest, &s.harvest),
-            (Purpose::Calibrate, &s.calibrate),
-            (Purpose::Null, &s.null),
-            (Purpose::Evaluate, &s.evaluate),
-        ]
     /// Where the tasks come from, with the plan's seeds allotted; `path` is the plan's.
     pub fn environment(&self, path: &Path) -> Result<Box<dyn Environment>> {
         let mut environment = environment::open(&self.tasks.environment, folder_of(path))?;
@@ -367,6 +366,15 @@ impl Plan {
         }
     }
 
+    /// All event seeds with their purpose.
+    pub fn event_seeds(&self) -> Vec<(Purpose, u64)> {
+        let s = &self.seeds;
+        [
+            (Purpose::Harvest, &s.harvest),
+            (Purpose::Calibrate, &s.calibrate),
+            (Purpose::Null, &s.null),
+            (Purpose::Evaluate, &s.evaluate),
+        ]
         .into_iter()
         .flat_map(|(p, seeds)| seeds.iter().map(move |s| (p, *s)))
         .collect()
@@ -388,6 +396,11 @@ impl Plan {
     }
 }
 
+/// The folder that a plan's own paths are relative to.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
 /// A TOML error with file, line and a "did you mean" hint.
 pub fn toml_error(e: &toml::de::Error, text: &str, path: &Path) -> Error {
     let line = e.span().map(|s| text.as_bytes().iter().take(s.start).filter(|b| **b == b'\n').count() + 1);
@@ -397,11 +410,6 @@ pub fn toml_error(e: &toml::de::Error, text: &str, path: &Path) -> Error {
     };
     let message = e.message().to_string();
     let mut quoted = message.split('`').skip(1).step_by(2);
-/// The folder that a plan's own paths are relative to.
-fn folder_of(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new(""))
-}
-
     let hint = match (message.starts_with("unknown"), quoted.next()) {
         (true, Some(unknown)) => {
             let known: Vec<&str> = quoted.collect();

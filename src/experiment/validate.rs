@@ -258,5 +258,6 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
             );
         }
     }
+    super::endpoint::validate(plan, path)?;
     environment.allot(&plan.allotment())
 }

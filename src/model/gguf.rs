@@ -66,6 +66,13 @@ pub fn load(path: &Path, processor: Processor) -> Result<Model> {
     })
 }
 
+/// Tokenizer and chat template of a `.gguf` file, whose weights are not read.
+pub fn text_side(path: &Path) -> Result<(Tokenizer, Option<ChatTemplate>)> {
+    let place = path.display().to_string();
+    let content = gguf_header::read(path)?;
+    Metadata { content: &content }.text_side(&place).map_err(|e| e.at(&place))
+}
+
 /// candle's errors may carry a backtrace; the first line says what happened.
 fn first_line(error: &candle_core::Error) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()

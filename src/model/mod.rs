@@ -32,6 +32,7 @@ pub mod registry;
 mod rope;
 pub mod safetensors;
 pub mod save;
+mod text;
 pub mod tiny;
 pub mod tokenizer;
 
@@ -59,6 +60,7 @@ pub use load::Source;
 pub use lora::{Lora, LoraConfig, RowAdapters, Target};
 pub use network::{Mix, Network, Rows};
 pub use processor::{Compute, Processor};
+pub use text::TextSide;
 pub use tiny::TinySpec;
 pub use tokenizer::Tokenizer;
 

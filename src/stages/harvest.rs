@@ -99,6 +99,12 @@ fn keep(experiment: &Experiment, plan_sha256: String, model_sha256: String) -> R
             if let Some(why) = &reject {
                 *rejects.entry(why.clone()).or_default() += 1;
             }
+            let (Some(completion_tokens), Some(tokens_sha256)) = (row.completion_tokens, row.tokens_sha256)
+            else {
+                return Err(Error::refused("a harvested episode has no token ids, which training needs")
+                    .at(format!("episodes/{ARM}/{seed}.parquet: task `{}`", row.task_id))
+                    .hint("remove the harvest and run it again on the local engine"));
+            };
             out.push(HarvestRow {
                 experiment: row.experiment,
                 family: row.family,
@@ -110,8 +116,8 @@ fn keep(experiment: &Experiment, plan_sha256: String, model_sha256: String) -> R
                 solved: row.solved,
                 kept: reject.is_none(),
                 reject,
-                completion_tokens: row.completion_tokens,
-                tokens_sha256: row.tokens_sha256,
+                completion_tokens,
+                tokens_sha256,
                 row_sha256: String::new(),
             });
         }

@@ -326,10 +326,11 @@ impl Engine {
         }
         Ok(Completion {
             id: run.request.id,
+            completion_tokens: Some(tokens.len()),
             tokens,
             text,
             finish,
-            prompt_tokens: run.prompt,
+            prompt_tokens: Some(run.prompt),
             logprobs: run.request.sampling.logprobs.then_some(run.logprobs),
             wall_ms: run.submitted.elapsed().as_millis() as u64,
         })

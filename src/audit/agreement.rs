@@ -19,15 +19,17 @@ fn attempt<'a>(sheet: &Sheet, row: &'a [Cell], arm: &'a str) -> Attempt<'a> {
 
 /// Turns and tokens of every episode against its calls, in units that have calls.
 pub fn calls<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
-    let mut sums: HashMap<Attempt, [i64; 3]> = HashMap::new();
+    // A sum of which a part is unknown is unknown.
+    let mut sums: HashMap<Attempt, [Option<i64>; 3]> = HashMap::new();
     let mut units: BTreeSet<(&str, i64)> = BTreeSet::new();
     for (_, _, row) in calls.rows() {
         let key = attempt(calls, row, calls.text(row, "arm"));
         units.insert((key.0, key.1));
-        let sum = sums.entry(key).or_default();
-        let tokens = |column: &str| calls.whole(row, column).unwrap_or(0);
-        for (sum, more) in sum.iter_mut().zip([1, tokens("prompt_tokens"), tokens("completion_tokens")]) {
-            *sum += more;
+        let sum = sums.entry(key).or_insert([Some(0); 3]);
+        let tokens = |column: &str| calls.whole(row, column);
+        for (sum, more) in sum.iter_mut().zip([Some(1), tokens("prompt_tokens"), tokens("completion_tokens")])
+        {
+            *sum = sum.zip(more).map(|(sum, more)| sum + more);
         }
     }
     let mut wrong = Gathered::new("calls_differ");
@@ -36,11 +38,14 @@ pub fn calls<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
         if !units.contains(&(key.0, key.1)) {
             continue;
         }
-        let of_calls = sums.remove(&key).unwrap_or_default();
+        let of_calls = sums.remove(&key).unwrap_or([Some(0); 3]);
+        let shown = |n: Option<i64>| n.map_or("null".to_string(), |n| n.to_string());
         for (column, sum) in ["turns", "prompt_tokens", "completion_tokens"].into_iter().zip(of_calls) {
-            let own = episodes.whole(row, column).unwrap_or(0);
+            let own = episodes.whole(row, column);
             if own != sum {
-                wrong.add(file, at, || format!("`{column}` is {own}, the calls of this episode give {sum}"));
+                wrong.add(file, at, || {
+                    format!("`{column}` is {}, the calls of this episode give {}", shown(own), shown(sum))
+                });
             }
         }
     }

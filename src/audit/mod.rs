@@ -276,7 +276,8 @@ fn planned(
             continue;
         }
         let text = fs_err::read_to_string(workspace.join(&file)).map_err(|e| e.to_string());
-        let plan = text.and_then(|text| Plan::parse(&text, Path::new(&file)).map_err(|e| e.to_string()));
+        let plan =
+            text.and_then(|text| Plan::parse(&text, &workspace.join(&file)).map_err(|e| e.to_string()));
         let plan = match plan {
             Ok(plan) => plan,
             Err(why) => {

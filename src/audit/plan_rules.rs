@@ -49,6 +49,13 @@ impl Case<'_> {
         self.workspace.join(self.receipt_path(name)).is_file()
     }
 
+    /// Whether the plan lets an endpoint answer in the event of this episode.
+    pub fn is_served(&self, row: &[crate::episode::row::Cell]) -> bool {
+        let seed = self.episodes.whole(row, "seed").and_then(|seed| u64::try_from(seed).ok());
+        self.episodes.text(row, "arm") != "harvest"
+            && seed.is_some_and(|seed| self.plan.endpoint_of(seed).is_some())
+    }
+
     /// Whether an arm's adapter is the one that the experiment trains.
     pub fn is_trained(&self, arm: &str) -> bool {
         self.plan.arms.iter().any(|a| a.name == arm && a.adapter.as_deref() == Some("receipt:train"))

@@ -15,6 +15,7 @@ pub fn check(case: &Case) -> Vec<Finding> {
     let mut findings: Vec<Finding> = planned(case).into_findings().collect();
     findings.extend(incomplete(case));
     findings.extend(verifiers(case).into_findings());
+    findings.extend(servers(case).into_findings());
     findings
 }
 
@@ -41,10 +42,21 @@ fn planned<'a>(case: &Case<'a>) -> Gathered<'a> {
         }
         differs("`environment`", sheet.text(row, "environment").into(), plan.tasks.environment.clone());
         differs("`split`", sheet.text(row, "split").into(), plan.split(family).into());
-        differs("`slots`", sheet.cell(row, "slots").to_string(), plan.harness.evaluate.slots.to_string());
+        let served = case.is_served(row);
+        let slots = if served { Cell::Null } else { Cell::Int(plan.harness.evaluate.slots as i64) };
+        differs("`slots`", sheet.cell(row, "slots").to_string(), slots.to_string());
         // A gym task is made by its event seed, which stands in its id.
         if plan.tasks.environment == "gym" && !task.split('/').any(|part| part == seed.to_string()) {
             differs("the task's id", task.into(), format!("…/{seed}/…"));
+        }
+        for column in ["dtype", "tokens_sha256"] {
+            if sheet.cell(row, column).is_null() != served {
+                let wanted = if served { "on an endpoint, which promises none" } else { "here" };
+                let has = sheet.cell(row, column).to_string();
+                wrong.add(file, at, || {
+                    format!("`{column}` is `{has}`, and the plan runs seed {seed} {wanted}")
+                });
+            }
         }
         let Some(arm) = plan.arms.iter().find(|arm| arm.name == sheet.text(row, "arm")) else {
             wrong.add(file, at, || "no arm of the plan has this name".into());
@@ -60,12 +72,15 @@ fn planned<'a>(case: &Case<'a>) -> Gathered<'a> {
                 format!("`train_seed` is `{shown}`, which arm `{}` was not trained with", arm.name)
             });
         }
-        if arm.adapter.is_none() && *sheet.cell(row, "adapter_sha256") != Cell::Null {
-            wrong.add(file, at, || format!("arm `{}` has no adapter, and the row names one", arm.name));
+        if (arm.adapter.is_none() || served) && *sheet.cell(row, "adapter_sha256") != Cell::Null {
+            wrong.add(file, at, || {
+                format!("arm `{}` has no adapter of ours there, and the row names one", arm.name)
+            });
         }
         let model = sheet.text(row, "model_sha256");
         if let Some(signed) = trained_model.as_deref().filter(|signed| *signed != model)
             && arm.deploy == Deploy::Live
+            && !served
         {
             wrong.add(file, at, || {
                 format!("ran model {}…, the receipts are of {}…", head(model), head(signed))
@@ -141,13 +156,13 @@ fn incomplete(case: &Case) -> Vec<Finding> {
 /// Rows of one family that were judged by different verifiers.
 fn verifiers<'a>(case: &Case<'a>) -> Gathered<'a> {
     let sheet = case.episodes;
-    let mut first: BTreeMap<(&str, &str), (&str, &str)> = BTreeMap::new();
+    let mut first: BTreeMap<(&str, &str, bool), (&str, &str)> = BTreeMap::new();
     let mut wrong = Gathered::new("verifier_differs");
     for (file, at, row) in sheet.rows().filter(|(_, _, row)| sheet.text(row, "arm") != "harvest") {
         let family = sheet.text(row, "family");
         for column in ["verifier_sha256", "scaffold", "scaffold_version", "dtype"] {
             let has = sheet.text(row, column);
-            let (before, place) = *first.entry((family, column)).or_insert((has, file));
+            let (before, place) = *first.entry((family, column, case.is_served(row))).or_insert((has, file));
             if before != has {
                 wrong.add(file, at, || {
                     format!(
@@ -157,6 +172,29 @@ fn verifiers<'a>(case: &Case<'a>) -> Gathered<'a> {
                     )
                 });
             }
+        }
+    }
+    wrong
+}
+
+/// Rows of one event that several servers, or several states of one, have answered: a pair compares two arms
+/// on one backend, or nothing.
+fn servers<'a>(case: &Case<'a>) -> Gathered<'a> {
+    let sheet = case.episodes;
+    let mut first: BTreeMap<i64, (&str, &str)> = BTreeMap::new();
+    let mut wrong = Gathered::new("backend_mixed");
+    for (file, at, row) in sheet.rows().filter(|(_, _, row)| case.is_served(row)) {
+        let Some(seed) = sheet.whole(row, "seed") else { continue };
+        let has = sheet.text(row, "engine_sha256");
+        let (before, place) = *first.entry(seed).or_insert((has, file));
+        if before != has {
+            wrong.add(file, at, || {
+                format!(
+                    "server {}… answered, in {place} it was {}…: the arms cannot be compared",
+                    head(has),
+                    head(before)
+                )
+            });
         }
     }
     wrong

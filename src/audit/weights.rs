@@ -82,7 +82,7 @@ fn rows(case: &Case, adapter: Option<&str>, merged: Option<&str>) -> Vec<Finding
     let mut wrong = Gathered::new("weights");
     for (file, number, row) in sheet.rows() {
         let arm = sheet.text(row, "arm");
-        if !case.is_trained(arm) {
+        if !case.is_trained(arm) || case.is_served(row) {
             continue;
         }
         let ran = sheet.text(row, "adapter_sha256");

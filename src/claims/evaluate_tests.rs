@@ -108,7 +108,7 @@ fn hand_computed_tables() {
 #[test]
 fn plain_aggregates() {
     let mut rows = testing::two_arms();
-    rows[0].completion_tokens = 13;
+    rows[0].completion_tokens = Some(13);
     rows[1].finish_reason = "length".into();
     for (text, value) in [
         ("estimator = \"count\"\nwhere = { arm = \"base\" }", 12.0),
@@ -157,11 +157,11 @@ fn identical_streams_give_an_exact_zero() {
     let mut rows = testing::two_arms();
     for row in &mut rows {
         row.reward = Some(0.0);
-        row.tokens_sha256 = row.task_id.clone();
+        row.tokens_sha256 = Some(row.task_id.clone());
     }
     let e = run(&rows, PAIRED);
     assert_eq!((part(&e, "low"), part(&e, "high")), (0.0, 0.0));
-    rows[0].tokens_sha256 = "other".into();
+    rows[0].tokens_sha256 = Some("other".into());
     assert!(matches!(run(&rows, PAIRED).parts["low"], Number::Undefined(_)));
 }
 

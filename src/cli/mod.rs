@@ -10,6 +10,7 @@ mod lab;
 mod models;
 pub mod progress;
 pub mod reference;
+mod tasks;
 
 use crate::error::{Error, Result};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -91,6 +92,9 @@ enum Command {
         after_long_help = "Example:\n  rederive gym selftest && rederive gym calibrate --families caravan"
     )]
     Gym(evidence::GymCommand),
+    /// Your own tasks, in a file
+    #[command(subcommand, after_long_help = "Example:\n  rederive tasks check data/my-try/tasks.jsonl")]
+    Tasks(tasks::TasksCommand),
     /// Model files
     #[cfg(feature = "engine")]
     #[command(subcommand, after_long_help = "Example:\n  rederive models fetch && rederive models list")]
@@ -165,6 +169,7 @@ fn run(cli: Cli) -> Result<u8> {
         #[cfg(feature = "site")]
         Command::Site(command) => evidence::site(&command, &terminal),
         Command::Gym(command) => evidence::gym(&command, &terminal),
+        Command::Tasks(command) => tasks::tasks(&command),
         #[cfg(feature = "engine")]
         Command::Models(command) => models::models(&command, &terminal),
         #[cfg(feature = "engine")]

@@ -3,6 +3,8 @@
 //! candle engine is one implementation of it.
 
 #[cfg(feature = "engine")]
+pub mod endpoint;
+#[cfg(feature = "engine")]
 pub mod local;
 #[doc(hidden)]
 pub mod scripted;
@@ -112,14 +114,17 @@ pub struct Thought {
 pub struct Completion {
     /// The request's id.
     pub id: u64,
-    /// Sampled ids, the final end-of-turn id included when one was sampled, and what closed a thought by force.
+    /// Sampled ids, the final end-of-turn id included when one was sampled, and what closed a thought by force. Of a
+    /// backend without token ids: what it needs to go on with, for nobody else to read.
     pub tokens: Vec<u32>,
     /// Decoded text, without special tokens and cut before a stop string.
     pub text: String,
     /// Why it ended.
     pub finish: Finish,
-    /// Tokens of context.
-    pub prompt_tokens: usize,
+    /// Tokens of context, as far as the backend counts them.
+    pub prompt_tokens: Option<usize>,
+    /// Tokens written, as far as the backend counts them.
+    pub completion_tokens: Option<usize>,
     /// Log-probability of each token, when asked for; NaN for those that closed a thought by force.
     pub logprobs: Option<Vec<f32>>,
     /// The thought, when there was a budget for one and it was opened.
@@ -131,13 +136,14 @@ pub struct Completion {
 /// What a run must know of an engine to sign its rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// SHA-256 of the weights file(s).
+    /// SHA-256 of the weights file(s); of an endpoint, of what its server says of the model.
     pub model_sha256: String,
-    /// Arithmetic type, such as `f32`.
-    pub dtype: String,
-    /// Number of slots.
-    pub slots: usize,
-    /// SHA-256 of version, hash of the sources, features, instruction set, dtype, slots, and the model's config, tokenizer and template.
+    /// Arithmetic type, such as `f32`; `None` where a server does not promise one.
+    pub dtype: Option<String>,
+    /// Number of slots; `None` where a server does not promise it.
+    pub slots: Option<usize>,
+    /// SHA-256 of version, hash of the sources, features, instruction set, dtype, slots, and the model's config,
+    /// tokenizer and template; of an endpoint, of what its server says of itself.
     pub engine_sha256: String,
 }
 
@@ -157,6 +163,14 @@ pub trait Backend {
     fn step(&mut self) -> crate::Result<Vec<Completion>>;
     /// Calls queued or running.
     fn in_flight(&self) -> usize;
+    /// How many calls it works on at the same time.
+    fn width(&self) -> usize {
+        self.identity().slots.unwrap_or(1)
+    }
+    /// Whether contexts and completions are token ids. Without them a row has no hash of ids.
+    fn gives_token_ids(&self) -> bool {
+        true
+    }
 }
 
 /// SHA-256 of token ids as little-endian u32.

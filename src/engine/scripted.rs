@@ -38,8 +38,8 @@ impl Scripted {
         Scripted {
             identity: Identity {
                 model_sha256: sha256_hex(format!("scripted model {name}").as_bytes()),
-                dtype: "f32".into(),
-                slots,
+                dtype: Some("f32".into()),
+                slots: Some(slots),
                 engine_sha256: sha256_hex(format!("scripted engine, {slots} slots").as_bytes()),
             },
             answer: Box::new(answer),
@@ -114,7 +114,7 @@ impl Backend for Scripted {
     }
 
     fn step(&mut self) -> Result<Vec<Completion>> {
-        while self.running.len() < self.identity.slots {
+        while self.running.len() < self.width() {
             let Some((request, submitted)) = self.queue.pop_front() else { break };
             let mut script: Vec<u32> =
                 (self.answer)(&request, &text_of(&request.tokens)).bytes().map(u32::from).collect();
@@ -145,7 +145,8 @@ impl Backend for Scripted {
                 tokens: tokens.to_vec(),
                 text,
                 finish,
-                prompt_tokens: run.request.tokens.len(),
+                prompt_tokens: Some(run.request.tokens.len()),
+                completion_tokens: Some(tokens.len()),
                 // The script is the only thing that could have been said.
                 logprobs: run.request.sampling.logprobs.then(|| vec![0.0; tokens.len()]),
                 thought: None,

@@ -7,7 +7,7 @@ use super::unit::UnitSpec;
 use super::wal::Record;
 use crate::clock;
 use crate::engine::{Backend, Completion, Finish, Identity, Request, Stream, tokens_sha256};
-use crate::environment::{Environment, Message, Session, Task};
+use crate::environment::{Environment, Message, Session, Task, conversation};
 use crate::error::{Error, Result};
 use crate::hash::sha256_hex;
 use std::time::Instant;
@@ -17,6 +17,8 @@ pub struct Shared<'a> {
     pub spec: &'a UnitSpec,
     pub environment: &'a dyn Environment,
     pub identity: Identity,
+    /// Whether contexts and completions are token ids.
+    pub token_ids: bool,
 }
 
 /// An episode that has begun.
@@ -59,7 +61,7 @@ impl<'a> Live<'a> {
             started: Instant::now(),
             started_at: clock::now(),
             session: None,
-            messages: examples.to_vec(),
+            messages: Vec::new(),
             context: Vec::new(),
             sampled: Vec::new(),
             calls: Vec::new(),
@@ -67,7 +69,7 @@ impl<'a> Live<'a> {
             error: None,
         };
         let opened = shared.environment.begin(task).and_then(|session| {
-            live.messages.push(Message::user(session.prompt()));
+            live.messages = conversation(examples, session.as_ref());
             live.session = Some(session);
             backend.render(&live.messages)
         });
@@ -127,11 +129,11 @@ impl<'a> Live<'a> {
             seed: shared.spec.seed as i64,
             rollout: i64::from(self.rollout),
             turn: self.sampled.len() as i64,
-            prompt_tokens: completion.prompt_tokens as i64,
-            completion_tokens: completion.tokens.len() as i64,
+            prompt_tokens: completion.prompt_tokens.map(|n| n as i64),
+            completion_tokens: completion.completion_tokens.map(|n| n as i64),
             finish_reason: self.finish_reason.to_string(),
-            prompt_sha256: tokens_sha256(&self.context),
-            tokens_sha256: tokens_sha256(&completion.tokens),
+            prompt_sha256: shared.token_ids.then(|| tokens_sha256(&self.context)),
+            tokens_sha256: shared.token_ids.then(|| tokens_sha256(&completion.tokens)),
             logprobs_sha256: completion.logprobs.as_deref().map(logprobs_sha256),
             parse_ok: Some(turn.parse_ok),
             action_ok: Some(turn.action_ok),
@@ -164,7 +166,8 @@ impl<'a> Live<'a> {
                 .at(format!("environment `{}`, task `{}`", shared.environment.name(), self.task.id))
                 .hint("this is a defect of the environment's verifier: please report it"));
         }
-        let sum = |count: fn(&CallRow) -> i64| self.calls.iter().map(count).sum::<i64>();
+        // A sum of which a part is unknown is unknown.
+        let sum = |count: fn(&CallRow) -> Option<i64>| self.calls.iter().map(count).sum::<Option<i64>>();
         let episode = EpisodeRow {
             experiment: spec.experiment.clone(),
             event: spec.event.clone(),
@@ -177,7 +180,7 @@ impl<'a> Live<'a> {
             scaffold: spec.scaffold.clone(),
             scaffold_version: None,
             dtype: shared.identity.dtype.clone(),
-            slots: shared.identity.slots as i64,
+            slots: shared.identity.slots.map(|n| n as i64),
             environment: shared.environment.name().to_string(),
             family: self.task.family.clone(),
             level: i64::from(self.task.level),
@@ -203,7 +206,7 @@ impl<'a> Live<'a> {
             prompt_tokens: sum(|c| c.prompt_tokens),
             completion_tokens: sum(|c| c.completion_tokens),
             think_tokens: None,
-            tokens_sha256: turns_sha256(&self.sampled),
+            tokens_sha256: shared.token_ids.then(|| turns_sha256(&self.sampled)),
             wall_ms: self.started.elapsed().as_millis() as i64,
             solved_ms: None,
             exit_code: None,
@@ -218,7 +221,7 @@ impl<'a> Live<'a> {
             task_id: self.task.id.clone(),
             rollout: i64::from(self.rollout),
             messages: self.messages,
-            sampled: self.sampled,
+            sampled: if shared.token_ids { self.sampled } else { Vec::new() },
         });
         Ok(Record { episode, calls: self.calls, transcript })
     }

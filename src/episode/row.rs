@@ -200,7 +200,7 @@ rows! {
         plan_sha256: String,
         /// The arm (policy under test).
         arm: String,
-        /// SHA-256 of the model's weights file as the arm ran it (a merged arm: the merged file).
+        /// SHA-256 of the model's weights file as the arm ran it (a merged arm: the merged file); for an endpoint, of what its server says of the model.
         model_sha256: String,
         /// SHA-256 of the adapter's weights, for an arm that has one, live or merged.
         adapter_sha256: Option<String>,
@@ -210,10 +210,10 @@ rows! {
         scaffold: String,
         /// Version of a foreign scaffold.
         scaffold_version: Option<String>,
-        /// Arithmetic type of weights and activations, such as `f32`.
-        dtype: String,
-        /// Number of generation slots the engine ran with.
-        slots: i64,
+        /// Arithmetic type of weights and activations, such as `f32`; null for an endpoint, which promises none.
+        dtype: Option<String>,
+        /// Number of generation slots the engine ran with; null for an endpoint.
+        slots: Option<i64>,
         /// The environment the task came from, such as `gym`.
         environment: String,
         /// The kind of task within the environment.
@@ -258,14 +258,14 @@ rows! {
         tool_failures: Option<i64>,
         /// Tool calls that ran only after a repair.
         repaired_calls: Option<i64>,
-        /// Tokens the model was given in all turns, each turn's whole context counted.
-        prompt_tokens: i64,
-        /// Tokens the model wrote in all turns.
-        completion_tokens: i64,
+        /// Tokens the model was given in all turns, each turn's whole context counted; null where an endpoint does not count them.
+        prompt_tokens: Option<i64>,
+        /// Tokens the model wrote in all turns; null where an endpoint does not count them.
+        completion_tokens: Option<i64>,
         /// Tokens written inside a thinking block.
         think_tokens: Option<i64>,
-        /// SHA-256 of the sampled token ids of all turns (each turn: count, then ids, little-endian u32).
-        tokens_sha256: String,
+        /// SHA-256 of the sampled token ids of all turns (each turn: count, then ids, little-endian u32); null for an endpoint, which gives no ids.
+        tokens_sha256: Option<String>,
         /// Wall time of the episode in milliseconds, waiting in the batch included.
         wall_ms: i64,
         /// Milliseconds until the state on disk first passed.
@@ -280,7 +280,7 @@ rows! {
         evidence: String,
         /// When the episode started, UTC, RFC 3339.
         started_at: String,
-        /// SHA-256 of version, hash of the sources, features, instruction set, dtype, slots, and the model's config, tokenizer and template.
+        /// SHA-256 of version, hash of the sources, features, instruction set, dtype, slots, and the model's config, tokenizer and template; for an endpoint, of what its server says of itself.
         engine_sha256: String,
         /// Chained hash of this row and all before it in its file.
         row_sha256: String,
@@ -306,16 +306,16 @@ rows! {
         rollout: i64,
         /// The turn within the episode, from 0.
         turn: i64,
-        /// Tokens in the context of this call.
-        prompt_tokens: i64,
-        /// Tokens sampled by this call.
-        completion_tokens: i64,
+        /// Tokens in the context of this call; null where an endpoint does not count them.
+        prompt_tokens: Option<i64>,
+        /// Tokens sampled by this call; null where an endpoint does not count them.
+        completion_tokens: Option<i64>,
         /// Why it ended: `stop` or `length`.
         finish_reason: String,
-        /// SHA-256 of the context's token ids.
-        prompt_sha256: String,
-        /// SHA-256 of the sampled token ids.
-        tokens_sha256: String,
+        /// SHA-256 of the context's token ids; null for an endpoint, which gives no ids.
+        prompt_sha256: Option<String>,
+        /// SHA-256 of the sampled token ids; null for an endpoint.
+        tokens_sha256: Option<String>,
         /// SHA-256 of the sampled tokens' log-probabilities (f32 bits), when they were asked for.
         logprobs_sha256: Option<String>,
         /// Whether the environment could read the reply.

@@ -26,9 +26,9 @@ pub struct Progress {
     pub total: usize,
     /// Episodes taken over from an earlier, interrupted run.
     pub reused: usize,
-    /// Context tokens of the episodes that this run finished.
+    /// Context tokens of the episodes that this run finished, as far as they are counted.
     pub prompt_tokens: u64,
-    /// Tokens that this run's finished episodes sampled.
+    /// Tokens that this run's finished episodes sampled, as far as they are counted.
     pub completion_tokens: u64,
 }
 
@@ -76,7 +76,12 @@ pub fn run_unit(
             .at(spec.place())
             .hint("use a fresh engine"));
     }
-    let shared = Shared { spec, environment, identity: backend.identity().clone() };
+    let shared = Shared {
+        spec,
+        environment,
+        identity: backend.identity().clone(),
+        token_ids: backend.gives_token_ids(),
+    };
     let header = spec.header(environment, &shared.identity)?;
     let tasks = spec.tasks(environment)?;
     let (mut wal, contents) = Wal::open(&files.path(&files.write_ahead()), &header, spec.accept_engine)?;
@@ -183,7 +188,7 @@ fn work(
     let mut progress = Progress { done: reused, total, reused, ..Progress::default() };
     (control.progress)(progress);
 
-    let most_open = OPEN_PER_SLOT * shared.identity.slots.max(1);
+    let most_open = OPEN_PER_SLOT * backend.width().max(1);
     let mut open: HashMap<u64, Live> = HashMap::new();
     loop {
         if control.stop.load(Ordering::Relaxed) {
@@ -217,8 +222,8 @@ fn work(
             let records = over.into_iter().map(|live| live.record(shared)).collect::<Result<Vec<_>>>()?;
             for record in &records {
                 progress.done += 1;
-                progress.prompt_tokens += record.episode.prompt_tokens as u64;
-                progress.completion_tokens += record.episode.completion_tokens as u64;
+                progress.prompt_tokens += record.episode.prompt_tokens.map_or(0, |n| n as u64);
+                progress.completion_tokens += record.episode.completion_tokens.map_or(0, |n| n as u64);
             }
             wal.append(records)?;
             (control.progress)(progress);

@@ -50,8 +50,8 @@ fn every_episode_gets_its_row() {
             calls.iter().filter(|c| (&c.task_id, c.rollout) == (&row.task_id, row.rollout)).collect();
         assert_eq!(row.turns as usize, own.len());
         assert!(own.iter().map(|c| c.turn).eq(0..row.turns));
-        assert_eq!(row.prompt_tokens, own.iter().map(|c| c.prompt_tokens).sum::<i64>());
-        assert_eq!(row.completion_tokens, own.iter().map(|c| c.completion_tokens).sum::<i64>());
+        assert_eq!(row.prompt_tokens, own.iter().map(|c| c.prompt_tokens).sum::<Option<i64>>());
+        assert_eq!(row.completion_tokens, own.iter().map(|c| c.completion_tokens).sum::<Option<i64>>());
         assert_eq!(row.finish_reason, own.last().unwrap().finish_reason);
         assert_eq!(row.parse_ok, own.last().unwrap().parse_ok);
         assert_eq!(row.split, if row.family == "sum" { "train" } else { "held_out" });
@@ -78,8 +78,8 @@ fn prompts_examples_and_turns_reach_the_engine_as_documented() {
         let context = backend.render(&t.messages[..3]).unwrap();
         let first =
             calls.iter().find(|c| (&c.task_id, c.rollout, c.turn) == (&t.task_id, t.rollout, 0)).unwrap();
-        assert_eq!(first.prompt_sha256, crate::engine::tokens_sha256(&context));
-        assert_eq!(first.tokens_sha256, crate::engine::tokens_sha256(&t.sampled[0]));
+        assert_eq!(first.prompt_sha256.as_deref().unwrap(), crate::engine::tokens_sha256(&context));
+        assert_eq!(first.tokens_sha256.as_deref().unwrap(), crate::engine::tokens_sha256(&t.sampled[0]));
     }
     assert_eq!(kept.len(), 20);
 }
@@ -93,7 +93,7 @@ fn slots_and_order_of_answers_do_not_show() {
         let mut got = episodes(dir.path());
         for row in &mut got {
             // Slots are part of the engine's identity, which is on the row.
-            (row.slots, row.engine_sha256) = (4, rows[0].engine_sha256.clone());
+            (row.slots, row.engine_sha256) = (Some(4), rows[0].engine_sha256.clone());
         }
         assert_eq!(same_rows(&rows, &got), Ok(()));
         assert!(fs_err::read(dir.path().join("transcripts/base/7.jsonl.zst")).unwrap() == transcripts);
@@ -194,7 +194,8 @@ fn failures_can_be_kept_as_rows_without_a_reward() {
 fn a_conversation_that_outgrows_the_context_is_scored() {
     let dir = tempfile::tempdir().unwrap();
     let mut backend = Unruly::new(4, "a");
-    let prompt = calls_of_undisturbed().into_iter().filter(|c| c.turn == 0).map(|c| c.prompt_tokens).max();
+    let prompt =
+        calls_of_undisturbed().into_iter().filter(|c| c.turn == 0).filter_map(|c| c.prompt_tokens).max();
     backend.context_limit = prompt.unwrap() as usize;
     run(&spec(), &mut backend, dir.path()).unwrap();
     let rows = episodes(dir.path());

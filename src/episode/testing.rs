@@ -26,8 +26,8 @@ pub fn episode_rows(n: usize) -> Vec<EpisodeRow> {
             train_seed: (i % 3 == 0).then_some(1),
             scaffold: "native".into(),
             scaffold_version: None,
-            dtype: "f32".into(),
-            slots: 4,
+            dtype: Some("f32".into()),
+            slots: Some(4),
             environment: "toy".into(),
             family: "sum".into(),
             level: 1,
@@ -50,10 +50,10 @@ pub fn episode_rows(n: usize) -> Vec<EpisodeRow> {
             tool_calls: None,
             tool_failures: None,
             repaired_calls: None,
-            prompt_tokens: 100 + i as i64,
-            completion_tokens: i64::MAX - i as i64,
+            prompt_tokens: Some(100 + i as i64),
+            completion_tokens: (i % 2 == 0).then_some(i64::MAX - i as i64),
             think_tokens: None,
-            tokens_sha256: sha256_hex(&[i as u8]),
+            tokens_sha256: (i % 3 != 2).then(|| sha256_hex(&[i as u8])),
             wall_ms: 12,
             solved_ms: None,
             exit_code: (i == 2).then_some(-1),
@@ -79,11 +79,11 @@ pub fn call_rows(n: usize) -> Vec<CallRow> {
             seed: 7,
             rollout: 0,
             turn: (i % 2) as i64,
-            prompt_tokens: 5,
-            completion_tokens: 6,
+            prompt_tokens: Some(5),
+            completion_tokens: Some(6),
             finish_reason: "stop".into(),
-            prompt_sha256: sha256_hex(b"p"),
-            tokens_sha256: sha256_hex(b"t"),
+            prompt_sha256: Some(sha256_hex(b"p")),
+            tokens_sha256: Some(sha256_hex(b"t")),
             logprobs_sha256: (i == 1).then(|| sha256_hex(b"l")),
             parse_ok: Some(false),
             action_ok: None,
@@ -208,11 +208,17 @@ impl Session for ToySession {
 }
 
 impl Environment for Toy {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "toy"
     }
-    fn families(&self) -> Vec<&'static str> {
+    fn families(&self) -> Vec<&str> {
         vec!["sum", "walk"]
+    }
+    fn by_id(&self, id: &str) -> Result<Task> {
+        Err(Error::invalid(format!("`{id}` is not made again here")))
+    }
+    fn longest(&self, family: &str, level: u8) -> Result<Vec<Task>> {
+        Ok(vec![self.task(family, level, 0, 0)?])
     }
     fn task(&self, family: &str, level: u8, seed: u64, index: u32) -> Result<Task> {
         if !self.families().contains(&family) {

@@ -40,9 +40,9 @@ pub struct Header {
     /// SHA-256 of the engine.
     pub engine_sha256: String,
     /// Arithmetic type; part of the engine.
-    pub dtype: String,
+    pub dtype: Option<String>,
     /// Slots; part of the engine.
-    pub slots: usize,
+    pub slots: Option<usize>,
 }
 
 /// One finished episode; its parts stand or fall together.
@@ -187,7 +187,10 @@ pub fn agree(then: &Header, now: &Header, accept_engine: bool) -> Result<()> {
         return Err(differs(what, then, now)
             .hint("rows of different plans never mix: restore what changed, or start a new experiment"));
     }
-    let engine = |h: &Header| format!("{} ({}, {} slots)", h.engine_sha256, h.dtype, h.slots);
+    let engine = |h: &Header| match (&h.dtype, h.slots) {
+        (Some(dtype), Some(slots)) => format!("{} ({dtype}, {slots} slots)", h.engine_sha256),
+        _ => format!("{} (an endpoint)", h.engine_sha256),
+    };
     if then.engine_sha256 != now.engine_sha256 && !accept_engine {
         return Err(differs("engine", &engine(then), &engine(now)).hint(
             "use the same build and settings, or `--accept-engine`, which records both engines on their rows",

@@ -2,6 +2,7 @@
 //! starts. Changing a locked section afterwards is refused and the changed keys are named;
 //! additions go into dated `[[amendments]]`, which no lock covers.
 
+use super::endpoint;
 use super::plan::Plan;
 use crate::error::{Error, Result};
 use crate::hash;
@@ -50,12 +51,15 @@ pub fn section(plan: &Plan, stage: Stage) -> Result<serde_json::Value> {
         v.map_err(|e| Error::invalid(format!("the plan cannot be written as JSON: {e}")))
     };
     let mut s = serde_json::Map::new();
-    s.insert("model".into(), json(serde_json::to_value(&plan.model))?);
+    s.insert("model".into(), json(endpoint::locked(plan))?);
     let tasks = &plan.tasks;
     match stage {
         Stage::Harvest => {
             s.insert("harness".into(), json(serde_json::to_value(&plan.harness.harvest))?);
             s.insert("environment".into(), tasks.environment.clone().into());
+            if let Some(sha256) = &tasks.file_sha256 {
+                s.insert("environment_sha256".into(), sha256.clone().into());
+            }
             s.insert("train_families".into(), json(serde_json::to_value(&tasks.train))?);
             s.insert("held_out_families".into(), json(serde_json::to_value(&tasks.held_out))?);
             s.insert("levels".into(), json(serde_json::to_value(&tasks.levels))?);

@@ -2,6 +2,8 @@
 //! Unknown keys, duplicate arms, overlapping seeds and unknown families are refused here,
 //! before anything runs.
 
+use super::endpoint::EndpointSection;
+use crate::environment::{self, Allotment, Environment};
 use crate::error::{Error, Result, nearest};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -46,7 +48,11 @@ pub struct Plan {
 #[serde(deny_unknown_fields)]
 pub struct ModelSection {
     /// A name from `rederive models list`, a folder of safetensors, or a `.gguf` file.
-    pub source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// A server that answers in some events, or in all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<EndpointSection>,
 }
 
 /// `[harness]`
@@ -95,8 +101,11 @@ impl Harness {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tasks {
-    /// Where tasks come from, such as `gym`.
+    /// Where tasks come from: `gym`, or a `.jsonl` file of one's own, relative to the experiment's folder.
     pub environment: String,
+    /// SHA-256 of that file, read with the plan; it is part of every lock.
+    #[serde(default, skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub file_sha256: Option<String>,
     /// Families the harvest draws from.
     pub train: Vec<String>,
     /// Families that training never sees.
@@ -217,6 +226,9 @@ pub struct Arm {
     /// How the adapter is applied.
     #[serde(default)]
     pub deploy: Deploy,
+    /// The model that an endpoint serves for this arm; the endpoint's own when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served: Option<String>,
 }
 
 /// How an arm's adapter is applied.
@@ -321,9 +333,37 @@ impl Plan {
 
     /// Parses and validates; `path` is for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Plan> {
-        let plan: Plan = toml::from_str(text).map_err(|e| toml_error(&e, text, path))?;
+        let mut plan: Plan = toml::from_str(text).map_err(|e| toml_error(&e, text, path))?;
+        plan.tasks.file_sha256 = environment::file_sha256(&plan.tasks.environment, folder_of(path))?;
         super::validate::validate(&plan, path)?;
         Ok(plan)
+    }
+
+    /// Where the tasks come from, with the plan's seeds allotted; `path` is the plan's.
+    pub fn environment(&self, path: &Path) -> Result<Box<dyn Environment>> {
+        let mut environment = environment::open(&self.tasks.environment, folder_of(path))?;
+        environment.allot(&self.allotment())?;
+        Ok(environment)
+    }
+
+    /// What the plan asks of an environment.
+    pub fn allotment(&self) -> Allotment {
+        let seeds = &self.seeds;
+        Allotment {
+            train: self.tasks.train.clone(),
+            held_out: self.tasks.held_out.clone(),
+            levels: self.tasks.levels.clone(),
+            harvest: seeds.harvest.clone(),
+            harvest_count: self.harvest.per_family,
+            evaluate: vec![
+                (Purpose::Calibrate.as_str(), seeds.calibrate.clone()),
+                (Purpose::Null.as_str(), seeds.null.clone()),
+                (Purpose::Evaluate.as_str(), seeds.evaluate.clone()),
+            ],
+            evaluate_count: self.tasks.per_family,
+            harvest_examples: if seeds.harvest.is_empty() { 0 } else { self.harness.harvest.examples },
+            evaluate_examples: self.harness.evaluate.examples,
+        }
     }
 
     /// All event seeds with their purpose.
@@ -354,6 +394,11 @@ impl Plan {
     pub fn base(&self) -> &Arm {
         &self.arms[0]
     }
+}
+
+/// The folder that a plan's own paths are relative to.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
 }
 
 /// A TOML error with file, line and a "did you mean" hint.
@@ -392,86 +437,5 @@ pub fn plan_path(workspace: &Path, slug: &str) -> PathBuf {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) const GOOD: &str = r#"
-title = "Does it help?"
-[model]
-source = "smollm2-135m-instruct"
-[harness]
-harvest = { examples = 3, temperature = 0.8, rollouts = 4 }
-evaluate = { answer_tokens = 48, slots = 16 }
-[tasks]
-environment = "gym"
-train = ["caravan", "gatepost", "kilnrite"]
-held_out = ["brinework"]
-levels = [1]
-per_family = 25
-[seeds]
-harvest = [11001]
-evaluate = [52004, 52005]
-train = [1]
-calibrate = [31001]
-[[arms]]
-name = "base"
-[[arms]]
-name = "treatment"
-adapter = "receipt:train"
-deploy = "merged"
-[[gates]]
-kind = "headroom"
-ceiling = 1.0
-minimum_delta = 0.03
-[decision]
-rule = "three-way"
-metric = { estimator = "paired_delta", of = "reward", weight = "task" }
-minimum_delta = 0.03
-"#;
-
-    fn refused(from: &str, to: &str) -> String {
-        assert!(GOOD.contains(from), "{from}");
-        Plan::parse(&GOOD.replacen(from, to, 1), Path::new("experiment.toml")).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn a_good_plan_parses_and_round_trips() {
-        let plan = Plan::parse(GOOD, Path::new("experiment.toml")).unwrap();
-        assert_eq!(plan.event_seeds().len(), 4);
-        assert_eq!(plan.split("brinework"), "held_out");
-        let again = Plan::parse(&toml::to_string(&plan).unwrap(), Path::new("x")).unwrap();
-        assert_eq!(plan, again);
-    }
-
-    #[test]
-    fn each_fault_is_named_with_a_remedy() {
-        for (from, to, named) in [
-            ("per_family", "per_famly", "did you mean `per_family`"),
-            ("name = \"treatment\"", "name = \"base\"", "duplicate arm `base`"),
-            ("[52004, 52005]", "[52004, 52004]", "seed 52004 appears twice"),
-            ("[52004, 52005]", "[52004, 31001]", "seed 31001 appears twice"),
-            ("\"gatepost\"", "\"gateposts\"", "did you mean `gatepost`"),
-            ("[\"brinework\"]", "[\"caravan\"]", "family `caravan` appears twice"),
-            ("levels = [1]", "levels = [7]", "level 7"),
-            ("calibrate = [31001]", "calibrate = []", "calibration seeds"),
-            ("train = [1]\n", "train = []\n", "training seed"),
-            ("of = \"reward\"", "of = \"turns\"", "paired_delta"),
-            ("\"three-way\"", "\"three-wy\"", "three-way"),
-            ("per_family = 25", "per_family = 0", "per_family"),
-            ("per_family = 25", "per_family = 4000000000", "episodes a seed"),
-            ("slots = 16", "slots = 65", "`slots` is 65, which is not in 1..=64"),
-            ("slots = 16", "slots = 0", "`slots` is 0"),
-            ("rollouts = 4", "rollouts = 1000000000", "`rollouts` is 1000000000"),
-            ("answer_tokens = 48", "answer_tokens = 4000000000", "`answer_tokens`"),
-        ] {
-            let message = refused(from, to);
-            assert!(message.contains(named), "{named} not in: {message}");
-            assert!(message.contains("experiment.toml") && message.contains("hint:"), "{message}");
-        }
-    }
-
-    #[test]
-    fn a_syntax_error_names_its_line() {
-        assert!(refused("per_family = 25", "per_family = ").contains("experiment.toml:1"));
-    }
-}
+#[path = "plan_tests.rs"]
+pub(crate) mod tests;

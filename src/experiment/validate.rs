@@ -98,8 +98,9 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
     if plan.seeds.evaluate.is_empty() {
         return bad("[seeds] evaluate", "no evaluation seed".into(), "name at least one fresh seed");
     }
-    let environment =
-        crate::environment::by_name(&plan.tasks.environment).map_err(|e| e.at(at("[tasks] environment")))?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut environment = crate::environment::open(&plan.tasks.environment, folder)
+        .map_err(|e| e.at(at("[tasks] environment")))?;
     let known = environment.families();
     let mut seen = BTreeSet::new();
     for (key, families) in [("[tasks] train", &plan.tasks.train), ("[tasks] held_out", &plan.tasks.held_out)]
@@ -257,5 +258,6 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
             );
         }
     }
-    Ok(())
+    super::endpoint::validate(plan, path)?;
+    environment.allot(&plan.allotment())
 }

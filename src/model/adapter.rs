@@ -4,8 +4,9 @@
 
 use super::config::Config;
 use super::lora::{Lora, Pair, Target};
-use super::peft::{Settings, normalise};
-use super::safetensors;
+use super::peft::{Adapted, Settings};
+use super::peft_match::{normalise, stem};
+use super::{Model, safetensors};
 use crate::error::{Error, Result};
 use crate::hash;
 use candle_core::Tensor;
@@ -16,6 +17,9 @@ use std::path::Path;
 const CONFIG: &str = "adapter_config.json";
 /// Name of the weights file in an adapter folder.
 pub const WEIGHTS: &str = "adapter_model.safetensors";
+/// What stands before `layers.` in the module paths of a text model, and of a multimodal one.
+const TEXT_STEM: &str = "model.";
+const MULTIMODAL_STEM: &str = "model.language_model.";
 
 /// Reads a PEFT LoRA adapter for a network of this shape. One whose numbers are not finite, or whose
 /// deltas are all zero, is refused: a fresh adapter is made by [`Lora::init`], never read.
@@ -30,8 +34,12 @@ pub fn load(folder: &Path, model: &Config) -> Result<Lora> {
 
     let path = folder.join(WEIGHTS);
     let bytes = fs_err::read(&path)?;
+    let tensors = safetensors::read_finite(&bytes).map_err(|e| e.at(path.display()))?;
+    // The modules' paths are those of the base that it was trained through; its keys tell which that was.
+    let under = tensors.keys().find_map(|key| stem(key)).unwrap_or(TEXT_STEM).to_owned();
+    let adapted = settings.modules(model, &under).map_err(|e| e.at(&place))?;
     let read = || -> Result<Lora> {
-        let lora = fill(settings, safetensors::read_finite(&bytes)?, model)?;
+        let lora = fill(adapted, tensors, model)?;
         if lora.is_zero()? {
             let key = lora.tensors().into_iter().map(|(name, _)| name).find(|name| name.contains("lora_B"));
             return Err(Error::invalid(format!(
@@ -49,10 +57,14 @@ pub fn load(folder: &Path, model: &Config) -> Result<Lora> {
 }
 
 /// Writes an adapter so that PEFT and [`load`] read it back: returns the SHA-256 of its weights.
-/// `base` is the name or path of the base model, `model` its shape.
-pub fn save(folder: &Path, lora: &Lora, model: &Config, base: &str) -> Result<String> {
+/// `base` is the name or path of the base model. The keys are those that PEFT writes for that base: of a
+/// multimodal checkpoint, under `model.language_model`.
+pub fn save(folder: &Path, lora: &Lora, model: &Model, base: &str) -> Result<String> {
+    let stem = if model.origin.multimodal { MULTIMODAL_STEM } else { TEXT_STEM };
     let mut ranks = BTreeMap::new();
     let mut alphas = BTreeMap::new();
+    let mut paths = Vec::new();
+    let mut tensors = Vec::new();
     for (layer, target, pair) in lora.pairs() {
         let rank = pair.a.dim(0)?;
         let module = format!("layers.{layer}.{}", target.path());
@@ -61,35 +73,37 @@ pub fn save(folder: &Path, lora: &Lora, model: &Config, base: &str) -> Result<St
         }
         let alpha = pair.scale * rank as f64;
         if (alpha - lora.config.alpha).abs() > 1e-9 * lora.config.alpha.abs() {
-            alphas.insert(module, alpha);
+            alphas.insert(module.clone(), alpha);
         }
+        for (part, tensor) in [("lora_A", &pair.a), ("lora_B", &pair.b)] {
+            tensors.push((format!("base_model.model.{stem}{module}.{part}.weight"), tensor.detach()));
+        }
+        paths.push(format!("{stem}{module}"));
     }
-    let targets: BTreeSet<&str> = lora.pairs().map(|(_, target, _)| target.name()).collect();
+    let targets: BTreeSet<Target> = lora.pairs().map(|(_, target, _)| target).collect();
     let layers: BTreeSet<usize> = lora.pairs().map(|(layer, ..)| layer).collect();
-    for layer in &layers {
-        for name in &targets {
-            let target = Target::from_name(name)?;
-            if target.is_in(model, *layer) && lora.pair(*layer, target).is_none() {
-                return Err(Error::invalid(format!(
-                    "layer {layer} has no pair for {name}, other layers have one"
-                ))
-                .hint("PEFT's format has the same targets in every layer that is changed"));
-            }
-        }
-    }
-    let some_layers = layers.len() != lora.layer_count();
+    let is_regular = layers.iter().all(|layer| {
+        let mut in_layer = targets.iter().filter(|target| target.is_in(&model.config, *layer));
+        in_layer.all(|target| lora.pair(*layer, *target).is_some())
+    });
+    // Where the layers differ in their targets, each module is named in full.
+    let names: Vec<String> = match is_regular {
+        true => targets
+            .iter()
+            .map(|target| target.name().to_owned())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect(),
+        false => paths,
+    };
+    let some_layers = is_regular && layers.len() != lora.layer_count();
     let config = serde_json::json!({
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base,
         "r": lora.config.rank, "lora_alpha": lora.config.alpha, "lora_dropout": 0.0, "bias": "none",
-        "target_modules": targets, "rank_pattern": ranks, "alpha_pattern": alphas,
+        "target_modules": names, "rank_pattern": ranks, "alpha_pattern": alphas,
         "layers_to_transform": some_layers.then_some(layers), "use_rslora": false, "use_dora": false,
         "fan_in_fan_out": false, "modules_to_save": null, "init_lora_weights": true, "inference_mode": true,
     });
-    let tensors: Vec<(String, Tensor)> = lora
-        .tensors()
-        .into_iter()
-        .map(|(name, tensor)| (format!("base_model.model.{name}"), tensor.detach()))
-        .collect();
     let bytes = safetensors::serialize(&tensors)?;
     hash::write_atomic(&folder.join(WEIGHTS), &bytes)?;
     let text = serde_json::to_string_pretty(&config).map_err(|e| Error::invalid(e.to_string()))?;
@@ -98,8 +112,8 @@ pub fn save(folder: &Path, lora: &Lora, model: &Config, base: &str) -> Result<St
 }
 
 /// The adapter of these tensors: each is consumed, and each module of the settings has its pair.
-fn fill(settings: Settings, tensors: BTreeMap<String, Tensor>, model: &Config) -> Result<Lora> {
-    let total = 2 * settings.modules.len();
+fn fill(adapted: Adapted, tensors: BTreeMap<String, Tensor>, model: &Config) -> Result<Lora> {
+    let total = 2 * adapted.modules.len();
     let mut named = BTreeMap::new();
     for (key, tensor) in tensors {
         let name = normalise(&key).to_owned();
@@ -108,8 +122,8 @@ fn fill(settings: Settings, tensors: BTreeMap<String, Tensor>, model: &Config) -
         }
     }
     let found = named.len();
-    let mut lora = Lora::empty(settings.config, model.layers);
-    for ((layer, target), (rank, scale)) in settings.modules {
+    let mut lora = Lora::empty(adapted.config, model.layers);
+    for ((layer, target), (rank, scale)) in adapted.modules {
         let (out, input) = target.shape(model);
         let mut take = |part: &str, shape: [usize; 2]| -> Result<Tensor> {
             let stem = format!("layers.{layer}.{}.{part}", target.path());
@@ -184,12 +198,12 @@ mod tests {
         let lora = model.load_adapter(&source()).unwrap();
         assert_eq!((lora.config.rank, lora.config.alpha, lora.pairs().count()), (4, 8.0, 28));
         let dir = tempfile::tempdir().unwrap();
-        let sha256 = save(dir.path(), &lora, &model.config, "llama_tied").unwrap();
+        let sha256 = save(dir.path(), &lora, &model, "llama_tied").unwrap();
         let again = model.load_adapter(dir.path()).unwrap();
         assert_eq!(again.sha256, Some(sha256));
         let logits = |l: &Lora| numbers(&model.logits(&[9, 8, 7], Some(l)).unwrap());
         assert!(logits(&lora) == logits(&again));
-        assert_eq!(save(dir.path(), &again, &model.config, "llama_tied").unwrap(), again.sha256.unwrap());
+        assert_eq!(save(dir.path(), &again, &model, "llama_tied").unwrap(), again.sha256.unwrap());
     }
 
     #[test]
@@ -202,7 +216,7 @@ mod tests {
             lora.set(1, target, Pair { a: normal("a", rank, input), b: normal("b", out, rank), scale });
         }
         let dir = tempfile::tempdir().unwrap();
-        save(dir.path(), &lora, &model.config, "tiny").unwrap();
+        save(dir.path(), &lora, &model, "tiny").unwrap();
         let again = model.load_adapter(dir.path()).unwrap();
         let shape: Vec<_> =
             again.pairs().map(|(l, t, p)| (l, t, p.a.dim(0).unwrap(), (p.scale * 1e9).round())).collect();
@@ -234,6 +248,79 @@ mod tests {
         assert_eq!(found, [2.0, 0.5, 0.25]);
     }
 
+    /// Keys of the tensors of an adapter's folder.
+    fn keys(folder: &Path) -> Vec<String> {
+        let bytes = fs_err::read(folder.join(WEIGHTS)).unwrap();
+        safetensors::read_finite(&bytes).unwrap().into_keys().collect()
+    }
+
+    #[test]
+    fn what_is_saved_has_the_keys_that_peft_writes_for_that_base() {
+        for name in ["qwen3_5_tied", "qwen3_5_tied_vl_layout", "qwen3_tied", "llama_tied"] {
+            let (model, source) = (model(name), fixtures().join(name).join("adapter"));
+            let lora = model.load_adapter(&source).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            save(dir.path(), &lora, &model, name).unwrap();
+            assert_eq!(keys(dir.path()), keys(&source), "{name}");
+            let again = model.load_adapter(dir.path()).unwrap();
+            let logits = |l: &Lora| numbers(&model.logits(&[9, 8, 7], Some(l)).unwrap());
+            assert!(logits(&lora) == logits(&again), "{name}");
+        }
+        // An adapter of one layout fits the base in the other, and is saved as that base names its modules.
+        let (text, nested) = (model("qwen3_5_tied"), model("qwen3_5_tied_vl_layout"));
+        let folder = |name: &str| fixtures().join(name).join("adapter");
+        let lora = nested.load_adapter(&folder("qwen3_5_tied")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        save(dir.path(), &lora, &nested, "nested").unwrap();
+        assert_eq!(keys(dir.path()), keys(&folder("qwen3_5_tied_vl_layout")));
+        assert!(text.load_adapter(dir.path()).is_ok());
+    }
+
+    /// Keeps the pairs of the modules that `keep` names.
+    fn only(keep: impl Fn(&str) -> bool) -> impl FnOnce(&mut BTreeMap<String, Tensor>) {
+        move |all| all.retain(|key, _| keep(key))
+    }
+
+    #[test]
+    fn modules_are_named_by_patterns_exclusions_and_layers() {
+        let modules =
+            |lora: &Lora| -> Vec<(usize, Target)> { lora.pairs().map(|(l, t, _)| (l, t)).collect() };
+        let two = [(0, Target::Q), (0, Target::K), (2, Target::Q), (2, Target::K)];
+        let kept = |key: &str| {
+            ["0.self_attn.q", "0.self_attn.k", "2.self_attn.q", "2.self_attn.k"]
+                .iter()
+                .any(|k| key.contains(k))
+        };
+        let pattern = r"model\.layers\.[02]\.self_attn\.(?!v|o).*";
+        let found = changed(|c| c["target_modules"] = pattern.into(), only(kept)).unwrap();
+        assert_eq!((modules(&found), found.config.targets), (two.to_vec(), vec![Target::Q, Target::K]));
+        let by_layer = |c: &mut Value| {
+            c["exclude_modules"] =
+                serde_json::json!(["v_proj", "o_proj", "mlp.up_proj", "gate_proj", "down_proj"]);
+            c["layers_to_transform"] = serde_json::json!([0, 2]);
+            c["layers_pattern"] = "layers".into();
+        };
+        assert_eq!(modules(&changed(by_layer, only(kept)).unwrap()), two);
+        let full = |c: &mut Value| {
+            c["target_modules"] = serde_json::json!(["model.layers.0.mlp.up_proj", "self_attn.k_proj"]);
+            c["rank_pattern"] = serde_json::json!({r".*\.self_attn\..*": 4});
+            c["alpha_pattern"] = serde_json::json!({r"layers\.[13]\.self_attn\.k_proj": 2, "k_proj": 16});
+        };
+        let lora =
+            changed(full, only(|key| key.contains("k_proj") || key.contains("0.mlp.up_proj"))).unwrap();
+        let mut wanted: Vec<_> = (0..4).map(|layer| (layer, Target::K)).collect();
+        wanted.insert(1, (0, Target::Up));
+        assert_eq!(modules(&lora), wanted);
+        let scales: Vec<f64> = lora.pairs().map(|(.., pair)| pair.scale).collect();
+        assert_eq!(scales, [4.0, 2.0, 0.5, 4.0, 0.5]);
+        // Layers that differ in their targets are saved and read back, module by module.
+        let (model, dir) = (model("llama_tied"), tempfile::tempdir().unwrap());
+        save(dir.path(), &lora, &model, "llama_tied").unwrap();
+        let again = model.load_adapter(dir.path()).unwrap();
+        assert_eq!(modules(&again), wanted);
+        assert_eq!(again.pairs().map(|(.., pair)| pair.scale).collect::<Vec<_>>(), scales);
+    }
+
     #[test]
     fn settings_that_are_not_supported_are_refused_by_name() {
         for (key, value) in [
@@ -245,13 +332,25 @@ mod tests {
             ("lora_bias", true.into()),
             ("init_lora_weights", "pissa".into()),
             ("trainable_token_indices", serde_json::json!([1])),
-            ("exclude_modules", serde_json::json!(["q_proj"])),
+            ("exclude_modules", serde_json::json!([3])),
+            ("exclude_modules", ".*".into()),
+            ("megatron_config", serde_json::json!({"hidden_size": 8})),
+            ("init_lora_weights", "olora".into()),
+            ("init_lora_weights", "pissa_niter_16".into()),
+            ("init_lora_weights", "loftq".into()),
+            ("layer_replication", serde_json::json!([[0, 2]])),
+            ("target_parameters", serde_json::json!(["mlp.experts"])),
+            ("use_qalora", true.into()),
             ("alora_invocation_tokens", serde_json::json!([1])),
             ("a_field_of_tomorrow", 3.into()),
             ("target_modules", "q.*".into()),
+            ("target_modules", ".*(q_proj".into()),
+            ("target_modules", serde_json::json!([])),
+            ("layers_pattern", "layers".into()),
             ("target_modules", serde_json::json!(["q_proj", "lm_head"])),
             ("layers_to_transform", serde_json::json!([99])),
             ("rank_pattern", serde_json::json!({"^q.*": 3})),
+            ("alpha_pattern", serde_json::json!({"no_such": 3})),
             ("r", 0.into()),
             ("r", 2.5.into()),
             ("lora_alpha", Value::Null),
@@ -262,7 +361,7 @@ mod tests {
             ("rank_pattern", serde_json::json!({"q_proj": -4})),
         ] {
             let error = refusal(key, value);
-            assert!(error.contains(key), "{key}: {error}");
+            assert!(error.contains(key) && error.contains("hint: "), "{key}: {error}");
         }
     }
 

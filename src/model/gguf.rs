@@ -57,12 +57,20 @@ pub fn load(path: &Path, processor: Processor) -> Result<Model> {
             sha256: hash::sha256_file(path)?,
             dtype: processor.dtype(),
             stored,
+            multimodal: false,
         },
         config,
         compute,
         tokenizer: Some(tokenizer),
         template,
     })
+}
+
+/// Tokenizer and chat template of a `.gguf` file, whose weights are not read.
+pub fn text_side(path: &Path) -> Result<(Tokenizer, Option<ChatTemplate>)> {
+    let place = path.display().to_string();
+    let content = gguf_header::read(path)?;
+    Metadata { content: &content }.text_side(&place).map_err(|e| e.at(&place))
 }
 
 /// candle's errors may carry a backtrace; the first line says what happened.

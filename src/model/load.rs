@@ -92,6 +92,7 @@ fn load_folder(folder: &Path, processor: Processor) -> Result<Model> {
             sha256: checkpoint.sha256.clone(),
             dtype: processor.dtype(),
             stored: checkpoint.stored.clone(),
+            multimodal: checkpoint.is_multimodal(),
         },
         config,
         compute,

@@ -23,6 +23,7 @@ pub mod merge;
 pub mod network;
 pub mod ops;
 mod peft;
+mod peft_match;
 mod pip;
 pub mod processor;
 mod qwen;
@@ -31,6 +32,7 @@ pub mod registry;
 mod rope;
 pub mod safetensors;
 pub mod save;
+mod text;
 pub mod tiny;
 pub mod tokenizer;
 
@@ -58,6 +60,7 @@ pub use load::Source;
 pub use lora::{Lora, LoraConfig, RowAdapters, Target};
 pub use network::{Mix, Network, Rows};
 pub use processor::{Compute, Processor};
+pub use text::TextSide;
 pub use tiny::TinySpec;
 pub use tokenizer::Tokenizer;
 
@@ -82,6 +85,8 @@ pub struct Origin {
     pub dtype: &'static str,
     /// Type of the weights in the source, such as `BF16` or `Q4_1`.
     pub stored: String,
+    /// Whether it is the text part of a multimodal checkpoint, whose names stand under `model.language_model`.
+    pub multimodal: bool,
 }
 
 /// A model ready to run.

@@ -1,21 +1,23 @@
 //! The settings of a PEFT adapter, `adapter_config.json`: every field is honoured, or refused by
-//! name with its value.
+//! name with its value and a remedy.
 
 use super::config::Config;
 use super::lora::{LoraConfig, Target, names};
+use super::peft_match::{Layers, Modules, Pattern, is_end};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fields that describe an adapter, or how it was trained, without changing what it computes.
-const SAYS_NOTHING: [&str; 12] = [
+const SAYS_NOTHING: [&str; 13] = [
     "auto_mapping",
     "base_model_name_or_path",
     "ensure_weight_tying",
+    "eva_config",
     "inference_mode",
     "lora_dropout",
+    "lora_ga_config",
     "megatron_core",
-    "megatron_config",
     "peft_version",
     "qalora_group_size",
     "revision",
@@ -24,7 +26,7 @@ const SAYS_NOTHING: [&str; 12] = [
 ];
 
 /// Fields that are read below.
-const READ: [&str; 9] = [
+const READ: [&str; 10] = [
     "peft_type",
     "r",
     "lora_alpha",
@@ -32,13 +34,71 @@ const READ: [&str; 9] = [
     "rank_pattern",
     "alpha_pattern",
     "target_modules",
+    "exclude_modules",
     "layers_to_transform",
     "layers_pattern",
 ];
 
-/// What `adapter_config.json` asks for.
+/// What to do about a field that is not honoured.
+const REMEDIES: [(&str, &str); 17] = [
+    (
+        "use_dora",
+        "DoRA scales whole columns: merge it with PEFT's `merge_and_unload` and use the result as a model",
+    ),
+    ("bias", "trained biases are not supported: merge the adapter with PEFT, or train with `bias=\"none\"`"),
+    ("lora_bias", "trained biases are not supported: merge the adapter with PEFT, or train without"),
+    (
+        "modules_to_save",
+        "whole trained modules are not supported: merge the adapter with PEFT's `merge_and_unload`",
+    ),
+    (
+        "trainable_token_indices",
+        "trained embeddings are not supported: merge the adapter with PEFT's `merge_and_unload`",
+    ),
+    (
+        "fan_in_fan_out",
+        "it is for transposed weights, which no network here has: set it to false if the adapter is for one of these",
+    ),
+    (
+        "megatron_config",
+        "Megatron's parallel layers are not supported: convert the adapter to one of a transformers model",
+    ),
+    ("layer_replication", "repeated layers are not supported: build that model first, and train on it"),
+    ("target_parameters", "adapters on bare parameters are not supported: name modules in `target_modules`"),
+    ("alora_invocation_tokens", "an adapter that waits for tokens is not supported: train a plain LoRA"),
+    ("arrow_config", "routing between adapters is not supported: choose one of them"),
+    ("use_qalora", "QA-LoRA pools its inputs: merge the adapter with PEFT, or train a plain LoRA"),
+    (
+        "use_bdlora",
+        "block-diagonal factors are not supported: merge the adapter with PEFT, or train a plain LoRA",
+    ),
+    (
+        "corda_config",
+        "save it again with PEFT's `save_pretrained(…, path_initial_model_for_weight_conversion=…)`, as a plain LoRA",
+    ),
+    ("loftq_config", "LoftQ changes the base as well: use that base as the model, and remove the field"),
+    ("kasa_config", "merge the adapter with PEFT's `merge_and_unload`, or train a plain LoRA"),
+    (
+        "init_lora_weights",
+        "this start changes the base weights: save the adapter with PEFT's `save_pretrained(…, path_initial_model_for_weight_conversion=…)`, which makes it a plain LoRA",
+    ),
+];
+
+/// What `adapter_config.json` asks for, before it is known which modules the base has.
 pub(super) struct Settings {
-    /// Its defaults.
+    rank: usize,
+    alpha: f64,
+    root: bool,
+    targets: Modules,
+    excluded: Option<Modules>,
+    layers: Option<Layers>,
+    ranks: Vec<(Pattern, f64)>,
+    alphas: Vec<(Pattern, f64)>,
+}
+
+/// The modules that an adapter changes.
+pub(super) struct Adapted {
+    /// Rank, alpha and targets that the file names as its defaults.
     pub(super) config: LoraConfig,
     /// Rank and scale of every module that must be there.
     pub(super) modules: BTreeMap<(usize, Target), (usize, f64)>,
@@ -49,11 +109,10 @@ impl Settings {
     pub(super) fn parse(o: &Map<String, Value>, model: &Config) -> Result<Settings> {
         if o.get("peft_type").and_then(Value::as_str) != Some("LORA") {
             let found = o.get("peft_type").unwrap_or(&Value::Null);
-            return Err(Error::invalid(format!("peft_type {found} is not supported")).hint("only LORA is"));
+            return Err(Error::invalid(format!("peft_type {found} is not supported"))
+                .hint("only LORA is: merge the adapter with PEFT, and use the result as a model"));
         }
         refuse_unsupported(o)?;
-        let rank = whole(o, "r")?;
-        let alpha = positive("`lora_alpha`", o.get("lora_alpha").unwrap_or(&Value::Null))?;
         let root = match o.get("use_rslora") {
             None | Some(Value::Null) => false,
             Some(Value::Bool(root)) => *root,
@@ -61,42 +120,111 @@ impl Settings {
                 return Err(Error::invalid(format!("`use_rslora` must be a boolean, found {other}")));
             }
         };
-        let targets = targets(o, model)?;
-        let layers = layers(o, model.layers)?;
-        let ranks = pattern(o, "rank_pattern")?;
-        let alphas = pattern(o, "alpha_pattern")?;
+        let targets = Modules::parse("target_modules", o.get("target_modules"))?.ok_or_else(|| {
+            Error::invalid("`target_modules` is missing or empty")
+                .hint("take adapter_config.json from the adapter's original publication")
+        })?;
+        let layers =
+            Layers::parse(o.get("layers_to_transform"), o.get("layers_pattern"), &targets, model.layers)?;
+        let excluded = Modules::parse("exclude_modules", o.get("exclude_modules"))?;
+        Ok(Settings {
+            rank: whole(o, "r")?,
+            alpha: positive("`lora_alpha`", o.get("lora_alpha").unwrap_or(&Value::Null))?,
+            root,
+            targets,
+            excluded,
+            layers,
+            ranks: patterns(o, "rank_pattern")?,
+            alphas: patterns(o, "alpha_pattern")?,
+        })
+    }
+
+    /// The modules that these settings mean in a network whose decoder layers stand under `stem`.
+    pub(super) fn modules(&self, model: &Config, stem: &str) -> Result<Adapted> {
+        let paths: Vec<(usize, Target, String)> = (0..model.layers)
+            .flat_map(|layer| {
+                Target::of(model, layer)
+                    .map(move |target| (layer, target, format!("{stem}layers.{layer}.{}", target.path())))
+            })
+            .collect();
+        self.each_name_is_known(model, &paths)?;
         let mut modules = BTreeMap::new();
-        for layer in layers {
-            for &target in targets.iter().filter(|t| t.is_in(model, layer)) {
-                let module = format!("model.layers.{layer}.{}", target.path());
-                let of = |patterns: &[(String, f64)]| {
-                    patterns.iter().find(|(key, _)| is_suffix(&module, key)).map(|(_, value)| *value)
-                };
-                let rank = match of(&ranks) {
-                    None => rank,
-                    Some(r) if r >= 1.0 && r.fract() == 0.0 && r < 1e6 => r as usize,
-                    Some(r) => return Err(Error::invalid(format!("`rank_pattern` has rank {r}"))),
-                };
-                let divisor = if root { (rank as f64).sqrt() } else { rank as f64 };
-                modules.insert((layer, target), (rank, of(&alphas).unwrap_or(alpha) / divisor));
+        for (layer, target, path) in &paths {
+            let meant = self.targets.fits(path)?
+                && !self.excluded.as_ref().map_or(Ok(false), |e| e.fits(path))?
+                && self.layers.as_ref().map_or(Ok(true), |l| l.fits(path, *layer))?;
+            if !meant {
+                continue;
+            }
+            let rank = match first(&self.ranks, path)? {
+                None => self.rank,
+                Some(r) if r >= 1.0 && r.fract() == 0.0 && r < 1e6 => r as usize,
+                Some(r) => return Err(Error::invalid(format!("`rank_pattern` has rank {r}"))),
+            };
+            let divisor = if self.root { (rank as f64).sqrt() } else { rank as f64 };
+            let alpha = first(&self.alphas, path)?.unwrap_or(self.alpha);
+            modules.insert((*layer, *target), (rank, alpha / divisor));
+        }
+        let targets: BTreeSet<Target> = modules.keys().map(|(_, target)| *target).collect();
+        if targets.is_empty() {
+            return Err(Error::invalid(
+                "`target_modules`, `exclude_modules`, `layers_to_transform` and `layers_pattern` leave no module of this network",
+            )
+            .hint(format!("its modules are {}, such as `{}`", names(&Target::of_network(model)), paths[0].2)));
+        }
+        let config =
+            LoraConfig { rank: self.rank, alpha: self.alpha, targets: targets.into_iter().collect() };
+        Ok(Adapted { config, modules })
+    }
+
+    /// A name that means nothing here would leave out what the adapter was trained on.
+    fn each_name_is_known(&self, model: &Config, paths: &[(usize, Target, String)]) -> Result<()> {
+        let known = || names(&Target::of_network(model));
+        if let Modules::Names(listed) = &self.targets
+            && let Some(name) = listed.iter().find(|name| !paths.iter().any(|(.., path)| is_end(path, name)))
+        {
+            return Err(Error::invalid(format!(
+                "`target_modules` has `{name}`, which is not in this network"
+            ))
+            .hint(format!("its modules are {}", known())));
+        }
+        for (field, patterns) in [("rank_pattern", &self.ranks), ("alpha_pattern", &self.alphas)] {
+            for (pattern, _) in patterns {
+                let mut found = false;
+                for (.., path) in paths {
+                    found |= fits(pattern, path)?;
+                }
+                if !found {
+                    return Err(Error::invalid(format!(
+                        "`{field}` has `{}`, which is not in this network",
+                        pattern.text
+                    ))
+                    .hint(format!(
+                        "its modules are {}, such as `{}`",
+                        known(),
+                        paths[0].2
+                    )));
+                }
             }
         }
-        Ok(Settings { config: LoraConfig { rank, alpha, targets }, modules })
+        Ok(())
     }
 }
 
-/// The part of a tensor's name from `layers.` on, whichever wrapper it was trained through.
-pub(super) fn normalise(key: &str) -> &str {
-    let mut rest = key.strip_prefix("base_model.model.").unwrap_or(key);
-    for prefix in ["model.", "language_model.", "model."] {
-        rest = rest.strip_prefix(prefix).unwrap_or(rest);
-    }
-    rest
+/// Whether a key of `rank_pattern` or `alpha_pattern` means the module of this path. Plain names from another
+/// wrapper of the same network count.
+fn fits(pattern: &Pattern, path: &str) -> Result<bool> {
+    Ok(pattern.fits(path)? || is_end(path, &pattern.text))
 }
 
-/// Whether PEFT's `key` names `module`: the whole of it, or its end after a dot.
-fn is_suffix(module: &str, key: &str) -> bool {
-    module.strip_suffix(key).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+/// The value of the first pattern that means this module.
+fn first(patterns: &[(Pattern, f64)], path: &str) -> Result<Option<f64>> {
+    for (pattern, value) in patterns {
+        if fits(pattern, path)? {
+            return Ok(Some(*value));
+        }
+    }
+    Ok(None)
 }
 
 /// Refuses every field that is set and not honoured, known or unknown.
@@ -107,23 +235,24 @@ fn refuse_unsupported(o: &Map<String, Value>) -> Result<()> {
         }
         let off = match value {
             Value::Null => true,
-            Value::Bool(on) => !on,
+            Value::Bool(on) => !on || key == "init_lora_weights",
             Value::Array(items) => items.is_empty(),
             Value::Object(fields) => fields.is_empty(),
             Value::String(text) if key == "bias" => text == "none",
+            // The others take something away from the base weights, which this base still has.
             Value::String(text) if key == "init_lora_weights" => {
-                // The others subtract something from the base weights, which this base has not had.
                 ["gaussian", "eva", "orthogonal"].contains(&text.as_str())
             }
             _ => false,
         };
-        let harmless =
-            SAYS_NOTHING.contains(&key.as_str()) || key == "init_lora_weights" && value.is_boolean();
-        if !off && !harmless {
-            return Err(Error::invalid(format!("`{key}` = {value} is not supported")).hint(
-                "plain LoRA is: r, lora_alpha, use_rslora, rank and alpha patterns, target modules, layers",
-            ));
+        if off || SAYS_NOTHING.contains(&key.as_str()) {
+            continue;
         }
+        let remedy = REMEDIES.iter().find(|(field, _)| field == key).map_or(
+            "plain LoRA is: r, lora_alpha, use_rslora, rank and alpha patterns, modules, layers; merge the adapter with PEFT",
+            |(_, remedy)| remedy,
+        );
+        return Err(Error::invalid(format!("`{key}` = {value} is not supported")).hint(remedy));
     }
     Ok(())
 }
@@ -145,72 +274,17 @@ fn positive(what: &str, found: &Value) -> Result<f64> {
     })
 }
 
-fn targets(o: &Map<String, Value>, model: &Config) -> Result<Vec<Target>> {
-    let known = Target::of_network(model);
-    let listed: Vec<&str> = match o.get("target_modules") {
-        Some(Value::String(all)) if all == "all-linear" => return Ok(known),
-        Some(Value::Array(items)) => items
+/// `rank_pattern` or `alpha_pattern`, in the order of the file: the first that fits counts.
+fn patterns(o: &Map<String, Value>, field: &'static str) -> Result<Vec<(Pattern, f64)>> {
+    match o.get(field) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Object(fields)) => fields
             .iter()
-            .map(|v| {
-                v.as_str().ok_or_else(|| Error::invalid(format!("`target_modules` has {v}, not a name")))
+            .map(|(key, value)| {
+                Ok((Pattern::end(field, key)?, positive(&format!("`{field}` of `{key}`"), value)?))
             })
-            .collect::<Result<_>>()?,
-        Some(other) => {
-            return Err(Error::invalid(format!("`target_modules` = {other} is not supported"))
-                .hint("write the module names as a list, or \"all-linear\""));
-        }
-        None => return Err(Error::invalid("`target_modules` is missing")),
-    };
-    let mut targets = BTreeSet::new();
-    for name in listed {
-        let matching: Vec<Target> = known.iter().copied().filter(|t| is_suffix(t.path(), name)).collect();
-        if matching.is_empty() {
-            return Err(Error::invalid(format!(
-                "`target_modules` has `{name}`, which is not in this network"
-            ))
-            .hint(format!("its modules are {}", names(&known))));
-        }
-        targets.extend(matching);
+            .collect(),
+        Some(other) => Err(Error::invalid(format!("`{field}` must be an object, found {other}"))
+            .hint("write module names with their values, such as {\"q_proj\": 8}")),
     }
-    if targets.is_empty() {
-        return Err(Error::invalid("`target_modules` is empty"));
-    }
-    Ok(targets.into_iter().collect())
-}
-
-fn layers(o: &Map<String, Value>, count: usize) -> Result<Vec<usize>> {
-    let bad =
-        |v: &Value| Error::invalid(format!("`layers_to_transform` has {v}; the model has {count} layers"));
-    let index = |v: &Value| v.as_u64().map(|n| n as usize).filter(|n| *n < count).ok_or_else(|| bad(v));
-    let layers = match o.get("layers_to_transform") {
-        None | Some(Value::Null) => return Ok((0..count).collect()),
-        Some(Value::Array(items)) => items.iter().map(index).collect::<Result<Vec<_>>>()?,
-        Some(one) => vec![index(one)?],
-    };
-    match o.get("layers_pattern") {
-        None | Some(Value::Null) => Ok(layers),
-        Some(Value::String(name)) if name == "layers" => Ok(layers),
-        Some(Value::Array(names)) if names.iter().all(|n| n == "layers") => Ok(layers),
-        Some(other) => Err(Error::invalid(format!("`layers_pattern` = {other} is not supported"))),
-    }
-}
-
-/// `rank_pattern` or `alpha_pattern`. Keys may be regular expressions in PEFT; only plain names are read.
-fn pattern(o: &Map<String, Value>, field: &str) -> Result<Vec<(String, f64)>> {
-    let fields = match o.get(field) {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::Object(fields)) => fields,
-        Some(other) => return Err(Error::invalid(format!("`{field}` must be an object, found {other}"))),
-    };
-    let mut patterns = Vec::new();
-    for (key, value) in fields {
-        let name = normalise(key);
-        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
-            return Err(Error::invalid(format!("`{field}` key `{key}` is a pattern, not a module name"))
-                .hint("write one entry for each module"));
-        }
-        let value = positive(&format!("`{field}` of `{key}`"), value)?;
-        patterns.push((name.to_owned(), value));
-    }
-    Ok(patterns)
 }

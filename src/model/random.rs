@@ -42,6 +42,7 @@ impl Model {
                 sha256: hash::sha256_json(&(format!("{config:?}"), seed))?,
                 dtype: processor.dtype(),
                 stored: "random".to_owned(),
+                multimodal: false,
             },
             config,
             compute,

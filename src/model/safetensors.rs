@@ -134,6 +134,11 @@ impl Checkpoint {
         Ok(())
     }
 
+    /// Whether the text network stands within a multimodal one.
+    pub fn is_multimodal(&self) -> bool {
+        self.place.values().any(|(_, stored)| stored.starts_with(LANGUAGE_MODEL))
+    }
+
     fn bytes(&self, name: &str) -> Result<Vec<u8>> {
         self.view(name, |view| Ok(view.data().to_vec()))
     }
@@ -196,6 +201,8 @@ impl Checkpoint {
     }
 }
 
+/// What stands before the names of the text network in a multimodal checkpoint.
+const LANGUAGE_MODEL: &str = "model.language_model.";
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -221,7 +228,7 @@ fn canonical(config: &Config, stored: &str) -> Option<String> {
     if unused.iter().any(|prefix| stored.starts_with(prefix)) {
         return None;
     }
-    Some(match stored.strip_prefix("model.language_model.") {
+    Some(match stored.strip_prefix(LANGUAGE_MODEL) {
         Some(rest) => format!("model.{rest}"),
         None => stored.to_owned(),
     })

@@ -106,6 +106,7 @@ impl Model {
                 sha256: hash::sha256_json(&hashed)?,
                 dtype: "f32",
                 stored: "F32".to_owned(),
+                multimodal: false,
             },
             config,
             compute: Compute::Cpu(network),

@@ -207,14 +207,21 @@ fn arms(plan: &Plan) -> Vec<(String, String)> {
                     "trained adapter, merged into the weights that the base arm runs on".to_string()
                 }
             };
-            (
-                arm.name.clone(),
-                format!("{}, {adapter}; {}", plan.model.source, harness(&plan.harness.evaluate)),
-            )
+            let served = plan.model.endpoint.as_ref().map_or(String::new(), |endpoint| {
+                let events = match &endpoint.seeds {
+                    None => "every event".to_string(),
+                    Some(seeds) => format!("seeds {seeds:?}"),
+                };
+                let model = arm.served.as_ref().unwrap_or(&endpoint.model);
+                format!(", on another server as `{model}` in {events}")
+            });
+            let text =
+                format!("{}, {adapter}{served}; {}", plan.model_name(), harness(&plan.harness.evaluate));
+            (arm.name.clone(), text)
         })
         .collect();
     if !plan.seeds.harvest.is_empty() {
-        out.push(("harvest".into(), format!("{}; {}", plan.model.source, harness(&plan.harness.harvest))));
+        out.push(("harvest".into(), format!("{}; {}", plan.model_name(), harness(&plan.harness.harvest))));
     }
     out
 }

@@ -145,7 +145,7 @@ fn cell(family: String, level: i64, all: &[EpisodeRow]) -> Option<Cell> {
         solve_rate: mean(&|r| flag(r.solved, true)),
         mean_reward: mean(&|r| r.reward.unwrap_or_default()),
         unreadable: mean(&|r| flag(r.parse_ok, false)),
-        prompt_tokens: mean(&|r| r.prompt_tokens as f64),
-        completion_tokens: mean(&|r| r.completion_tokens as f64),
+        prompt_tokens: mean(&|r| r.prompt_tokens.unwrap_or_default() as f64),
+        completion_tokens: mean(&|r| r.completion_tokens.unwrap_or_default() as f64),
     })
 }

@@ -125,11 +125,13 @@ fn delta(experiment: &Experiment, rows: &[EpisodeRow], key: &str, arms: &[String
         crate::claims::derivation::Weight::Task => stats::Weight::Task,
         crate::claims::derivation::Weight::Family => stats::Weight::Family,
     };
-    let streams = |of: &String| -> BTreeSet<(&str, i64, i64, &str)> {
+    let streams = |of: &String| -> Option<BTreeSet<(&str, i64, i64, &str)>> {
         let rows = rows.iter().filter(|row| row.arm == *of);
-        rows.map(|r| (r.task_id.as_str(), r.seed, r.rollout, r.tokens_sha256.as_str())).collect()
+        rows.map(|r| Some((r.task_id.as_str(), r.seed, r.rollout, r.tokens_sha256.as_deref()?))).collect()
     };
-    let identical_streams = streams(&arms[0]) == streams(&arms[1]);
+    // Where token ids are unknown, nobody can say that they are the same.
+    let (left, right) = (streams(&arms[0]), streams(&arms[1]));
+    let identical_streams = left.is_some() && left == right;
     let options =
         stats::Options { weight, bootstrap_key: key, identical_streams, ..stats::Options::default() };
     let estimate = stats::estimate(&paired, &options).map_err(|why| {

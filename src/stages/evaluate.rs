@@ -5,6 +5,7 @@ use super::harvest::foreign;
 use super::lab::{self, Lab, Unit};
 use super::receipts::{HeadroomReceipt, MergeReceipt, TrainReceipt};
 use super::{Context, DecisionReceipt, Experiment, decide, merge};
+use crate::engine::endpoint::Endpoint;
 use crate::engine::local::Engine;
 use crate::episode::UnitFiles;
 use crate::error::{Error, Result};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 /// Runs what is missing and decides, or returns the decision when that is done.
 pub fn evaluate(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Result<DecisionReceipt> {
     let plan = &experiment.plan;
-    for arm in &plan.arms {
+    for arm in plan.arms.iter().filter(|_| plan.runs_on(false)) {
         require_receipts(experiment, arm)?;
     }
     let plan_sha256 = lock::check(&experiment.root, plan, Stage::Evaluate)?;
@@ -35,7 +36,9 @@ pub fn evaluate(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Re
     }
     if lock::read(&experiment.root, Stage::Evaluate)?.is_none() {
         // What is locked cannot be mended, so the base arm must be able to run first.
-        drop(player(experiment, lab, context, plan.base())?);
+        for served in [false, true].into_iter().filter(|served| plan.runs_on(*served)) {
+            drop(player(experiment, lab, context, plan.base(), served)?);
+        }
     }
     lock::lock(&experiment.root, plan, Stage::Evaluate)?;
     for (purpose, seeds) in spending {
@@ -83,22 +86,36 @@ fn arm_units(
     plan_sha256: &str,
     purpose: Purpose,
 ) -> Result<()> {
+    for served in [false, true] {
+        let seeds = experiment.plan.seeds_on(purpose, served);
+        let mut complete = true;
+        for seed in &seeds {
+            complete &= UnitFiles::new(&experiment.root, &arm.name, *seed)?.complete();
+        }
+        if !complete {
+            let player = player(experiment, lab, context, arm, served)?;
+            play(experiment, context, arm, plan_sha256, purpose, &seeds, player)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs the units of one arm on one backend.
+fn play(
+    experiment: &Experiment,
+    context: &Context,
+    arm: &Arm,
+    plan_sha256: &str,
+    purpose: Purpose,
+    seeds: &[u64],
+    mut player: Player,
+) -> Result<()> {
     let plan = &experiment.plan;
-    let seeds: Vec<u64> =
-        plan.event_seeds().into_iter().filter(|(p, _)| *p == purpose).map(|(_, s)| s).collect();
-    let mut complete = true;
-    for seed in &seeds {
-        complete &= UnitFiles::new(&experiment.root, &arm.name, *seed)?.complete();
-    }
-    if complete {
-        return Ok(());
-    }
-    let mut player = player(experiment, lab, context, arm)?;
     for seed in seeds {
         let unit = Unit {
             arm: &arm.name,
             purpose,
-            seed,
+            seed: *seed,
             families: plan.families().cloned().collect(),
             per_family: plan.tasks.per_family,
             harness: &plan.harness.evaluate,
@@ -107,31 +124,54 @@ fn arm_units(
             train_seed: player.train_seed,
             adapter: player.adapter,
         };
-        lab::run(experiment, &mut player.engine, &unit, context)?;
+        match &mut player.engine {
+            Actor::Local(engine) => lab::run(experiment, engine.as_mut(), &unit, context)?,
+            Actor::Served(endpoint) => {
+                lab::same_server(experiment, endpoint, *seed)?;
+                lab::run(experiment, endpoint.as_mut(), &unit, context)?
+            }
+        };
     }
     Ok(())
 }
 
 /// An arm ready to act.
 struct Player {
-    engine: Engine,
+    engine: Actor,
     adapter: Option<usize>,
     adapter_sha256: Option<String>,
     train_seed: Option<i64>,
 }
 
-fn player(experiment: &Experiment, lab: &mut Lab, context: &Context, arm: &Arm) -> Result<Player> {
+/// Who answers.
+enum Actor {
+    Local(Box<Engine>),
+    Served(Box<Endpoint>),
+}
+
+fn player(
+    experiment: &Experiment,
+    lab: &mut Lab,
+    context: &Context,
+    arm: &Arm,
+    served: bool,
+) -> Result<Player> {
     let harness = &experiment.plan.harness.evaluate;
+    if let Some(section) = experiment.plan.model.endpoint.as_ref().filter(|_| served) {
+        let endpoint = lab::endpoint(experiment, section, arm, harness, context)?;
+        // Which weights a server runs it does not say; which training the arm stands for, the plan does.
+        let train_seed = trained_seed(experiment, arm);
+        let engine = Actor::Served(Box::new(endpoint));
+        return Ok(Player { engine, adapter: None, adapter_sha256: None, train_seed });
+    }
     let Some(folder) = lab::adapter_folder(experiment, arm) else {
         let model = lab.base(experiment, context)?;
         let (engine, _) = lab::engine(experiment, &model, harness, None)?;
+        let engine = Actor::Local(Box::new(engine));
         return Ok(Player { engine, adapter: None, adapter_sha256: None, train_seed: None });
     };
     let adapter_sha256 = Some(crate::hash::sha256_file(&folder.join(adapter::WEIGHTS))?);
-    let train_seed = match arm.adapter.as_deref() {
-        Some("receipt:train") => experiment.plan.seeds.train.first().map(|s| *s as i64),
-        _ => None,
-    };
+    let train_seed = trained_seed(experiment, arm);
     if arm.adapter.as_deref() == Some("receipt:train") {
         let trained: TrainReceipt = receipts::require(&experiment.root, "train", "rederive train")?;
         if adapter_sha256.as_deref() != Some(trained.adapter_sha256.as_str()) {
@@ -146,6 +186,7 @@ fn player(experiment: &Experiment, lab: &mut Lab, context: &Context, arm: &Arm) 
             let lora = model.load_adapter(&folder)?;
             merge::probe_live(experiment, &model, &lora, &arm.name)?;
             let (engine, adapter) = lab::engine(experiment, &model, harness, Some(lora))?;
+            let engine = Actor::Local(Box::new(engine));
             Ok(Player { engine, adapter, adapter_sha256, train_seed })
         }
         Deploy::Merged => {
@@ -161,9 +202,16 @@ fn player(experiment: &Experiment, lab: &mut Lab, context: &Context, arm: &Arm) 
                 .hint("remove the folder and run `rederive merge` again"));
             }
             let (engine, _) = lab::engine(experiment, &model, harness, None)?;
+            let engine = Actor::Local(Box::new(engine));
             Ok(Player { engine, adapter: None, adapter_sha256, train_seed })
         }
     }
+}
+
+/// The training seed that an arm's adapter has by the plan.
+fn trained_seed(experiment: &Experiment, arm: &Arm) -> Option<i64> {
+    let is_trained = arm.adapter.as_deref() == Some("receipt:train");
+    experiment.plan.seeds.train.first().filter(|_| is_trained).map(|seed| *seed as i64)
 }
 
 /// In every evaluated family the ceiling minus the base's score must exceed the required gain.

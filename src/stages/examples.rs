@@ -5,28 +5,11 @@
 use super::Experiment;
 use super::harvest::ARM;
 use crate::engine::Backend;
-use crate::environment::{Message, Role, Task};
+use crate::environment::{Message, Role};
 use crate::episode::{HarvestRow, table, transcript};
 use crate::error::{Error, Result};
 use crate::train::Example;
 use std::collections::BTreeSet;
-
-/// The task of an id `<family>/L<level>/<seed>/<index>`, made again by its environment.
-pub(super) fn task_of(experiment: &Experiment, id: &str) -> Result<Task> {
-    let bad = || {
-        Error::invalid(format!("`{id}` is not a task id")).hint("ids read <family>/L<level>/<seed>/<index>")
-    };
-    let mut parts = id.split('/');
-    let (Some(family), Some(level), Some(seed), Some(index), None) =
-        (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return Err(bad());
-    };
-    let level = level.strip_prefix('L').and_then(|l| l.parse().ok()).ok_or_else(bad)?;
-    let seed = seed.parse().map_err(|_| bad())?;
-    let index = index.parse().map_err(|_| bad())?;
-    experiment.environment.task(family, level, seed, index)
-}
 
 /// One training row for each kept sample of the harvest, in file order.
 pub(super) fn build(experiment: &Experiment, backend: &dyn Backend) -> Result<Vec<Example>> {
@@ -54,7 +37,7 @@ pub(super) fn build(experiment: &Experiment, backend: &dyn Backend) -> Result<Ve
 /// The conversation without its worked examples, as token ids with weights. The environment
 /// plays its half again, so that a turn whose action was not accepted keeps weight 0.
 fn row(experiment: &Experiment, backend: &dyn Backend, t: &transcript::Transcript) -> Result<Example> {
-    let task = task_of(experiment, &t.task_id)?;
+    let task = experiment.environment.by_id(&t.task_id)?;
     let mut session = experiment.environment.begin(&task)?;
     let replies: Vec<&str> = {
         let said: Vec<&Message> = t.messages.iter().filter(|m| m.role == Role::Assistant).collect();
@@ -64,7 +47,7 @@ fn row(experiment: &Experiment, backend: &dyn Backend, t: &transcript::Transcrip
             .ok_or_else(|| Error::invalid("more sampled turns than replies"))?;
         said[own..].iter().map(|m| m.content.as_str()).collect()
     };
-    let mut context = backend.render(&[Message::user(session.prompt())])?;
+    let mut context = backend.render(&session.opening())?;
     let mut weights = vec![0.0; context.len()];
     for (reply, sampled) in replies.iter().zip(&t.sampled) {
         let turn = session.reply(reply);

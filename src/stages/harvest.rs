@@ -99,6 +99,12 @@ fn keep(experiment: &Experiment, plan_sha256: String, model_sha256: String) -> R
             if let Some(why) = &reject {
                 *rejects.entry(why.clone()).or_default() += 1;
             }
+            let (Some(completion_tokens), Some(tokens_sha256)) = (row.completion_tokens, row.tokens_sha256)
+            else {
+                return Err(Error::refused("a harvested episode has no token ids, which training needs")
+                    .at(format!("episodes/{ARM}/{seed}.parquet: task `{}`", row.task_id))
+                    .hint("remove the harvest and run it again on the local engine"));
+            };
             out.push(HarvestRow {
                 experiment: row.experiment,
                 family: row.family,
@@ -110,8 +116,8 @@ fn keep(experiment: &Experiment, plan_sha256: String, model_sha256: String) -> R
                 solved: row.solved,
                 kept: reject.is_none(),
                 reject,
-                completion_tokens: row.completion_tokens,
-                tokens_sha256: row.tokens_sha256,
+                completion_tokens,
+                tokens_sha256,
                 row_sha256: String::new(),
             });
         }
@@ -177,7 +183,7 @@ fn sample(
     longest: &BTreeMap<(String, i64), usize>,
 ) -> Result<Sample> {
     let place = || format!("episodes/{ARM}/{}.parquet: task `{}`", row.seed, row.task_id);
-    let task = super::examples::task_of(experiment, &row.task_id).map_err(|e| e.at(place()))?;
+    let task = experiment.environment.by_id(&row.task_id).map_err(|e| e.at(place()))?;
     let longest_reply = longest.get(&(row.task_id.clone(), row.rollout)).copied().ok_or_else(|| {
         Error::invalid("the episode has no transcript")
             .at(place())

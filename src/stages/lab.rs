@@ -2,20 +2,21 @@
 //! stages of one process need it.
 
 use super::{Context, Experiment};
+use crate::engine::Backend;
+use crate::engine::endpoint::{Count, Endpoint, Policy};
 use crate::engine::local::{self, Engine, Options};
-use crate::environment::{Environment, Message};
-use crate::episode::{Control, Item, UnitReport, UnitSpec, run_unit};
+use crate::environment::{Environment, conversation};
+use crate::episode::{Control, EpisodeRow, Item, UnitFiles, UnitReport, UnitSpec, run_unit, table};
 use crate::error::{Error, Result};
-use crate::experiment::{Arm, Harness, MOST_SLOTS, Purpose};
-use crate::model::{Lora, Model, Source, fetch, registry};
+use crate::experiment::{Arm, EndpointSection, Harness, MOST_SLOTS, Purpose};
+use crate::model::{Lora, Model, Source, TextSide, fetch, registry};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Tokens that an observation of a later turn may take, generously.
 const OBSERVATION_TOKENS: usize = 96;
-/// Tasks whose prompts are measured to size the context.
-const MEASURED_TASKS: u32 = 8;
 
 const _: () = assert!(MOST_SLOTS <= local::MOST_SLOTS, "a plan allows no more slots than the engine has");
 
@@ -60,12 +61,82 @@ impl Lab {
         if let Some(model) = &self.base {
             return Ok(model.clone());
         }
-        let source = &experiment.plan.model.source;
-        let relative = experiment.workspace.join(source);
-        let named = if relative.exists() { relative.to_string_lossy().into_owned() } else { source.clone() };
-        let model = Arc::new(load(&named, context)?);
+        let model = Arc::new(load(&named(experiment, experiment.plan.source()?), context)?);
         self.base = Some(model.clone());
         Ok(model)
+    }
+}
+
+/// A source of the plan: what lies in the workspace under that name, or the name.
+fn named(experiment: &Experiment, source: &str) -> String {
+    let relative = experiment.workspace.join(source);
+    if relative.exists() { relative.to_string_lossy().into_owned() } else { source.to_owned() }
+}
+
+/// The plan's server, asked for the model that it serves for an arm. Refused where it is not the one that
+/// answered for the base arm, since pairs would be mixed.
+pub fn endpoint(
+    experiment: &Experiment,
+    section: &EndpointSection,
+    arm: &Arm,
+    harness: &Harness,
+    context: &Context,
+) -> Result<Endpoint> {
+    let plan = &experiment.plan;
+    let place = || experiment.root.join("experiment.toml").display().to_string();
+    let api_key = match &section.api_key_env {
+        None => None,
+        Some(name) => Some(std::env::var(name).map_err(|_| {
+            Error::invalid(format!("the environment variable `{name}` is not set, or is no text"))
+                .at(format!("{}: [model.endpoint] api_key_env", place()))
+                .hint(format!("export {name}=… in this shell"))
+        })?),
+    };
+    let count: Option<Count> = match &plan.model.source {
+        Some(source) if section.count_tokens => {
+            let text = TextSide::load(&Source::parse(&named(experiment, source))?)?;
+            Some(Box::new(move |messages| Ok(text.render(messages, true)?.len())))
+        }
+        _ => None,
+    };
+    let extra = serde_json::to_value(&section.extra).map_err(|e| Error::invalid(e.to_string()))?;
+    let model = arm.served.as_ref().unwrap_or(&section.model).clone();
+    context.observer.begin("ask endpoint", None, "");
+    let endpoint = Endpoint::connect(crate::engine::endpoint::Options {
+        url: section.url.clone(),
+        model: model.clone(),
+        api_key,
+        width: harness.slots,
+        extra: extra.as_object().cloned().unwrap_or_default(),
+        fingerprint: section.fingerprint,
+        policy: Policy {
+            retries: section.retries,
+            pause: Duration::from_secs(1),
+            timeout: Duration::from_secs(section.timeout_s),
+        },
+        count,
+    })?;
+    context.observer.end(&format!("{model} at {}", section.url));
+    Ok(endpoint)
+}
+
+/// Refuses a server that is not the one that answered for the base arm under this seed.
+pub fn same_server(experiment: &Experiment, endpoint: &Endpoint, seed: u64) -> Result<()> {
+    let base = &experiment.plan.base().name;
+    let files = UnitFiles::new(&experiment.root, base, seed)?;
+    if !files.complete() {
+        return Ok(());
+    }
+    let rows: Vec<EpisodeRow> = table::read_chain_checked(&files.path(&files.episodes()))?;
+    let now = &endpoint.identity().engine_sha256;
+    match rows.iter().find(|row| row.engine_sha256 != *now) {
+        None => Ok(()),
+        Some(row) => Err(Error::refused(format!(
+            "the server is not the one that answered for arm `{base}` under seed {seed}: {} then, {now} now",
+            row.engine_sha256
+        ))
+        .at(files.path(&files.episodes()).display())
+        .hint("a pair is never mixed from two backends: serve as before, or start a new experiment")),
     }
 }
 
@@ -92,11 +163,9 @@ pub fn context_tokens(
     for family in families {
         for level in levels {
             let examples = environment.examples(family, *level, harness.examples)?;
-            for index in 0..MEASURED_TASKS {
-                // Seed 0 only measures lengths here.
-                let session = environment.begin(&environment.task(family, *level, 0, index)?)?;
-                let mut messages = examples.clone();
-                messages.push(Message::user(session.prompt()));
+            for task in environment.longest(family, *level)? {
+                let session = environment.begin(&task)?;
+                let messages = conversation(&examples, session.as_ref());
                 let turns = session.horizon() as usize * (harness.answer_tokens + OBSERVATION_TOKENS);
                 longest = longest.max(model.render(&messages, true)?.len() + turns);
             }
@@ -124,7 +193,7 @@ pub fn engine(
 /// Runs one unit to its end, resuming what is on disk.
 pub fn run(
     experiment: &Experiment,
-    engine: &mut Engine,
+    engine: &mut dyn Backend,
     unit: &Unit,
     context: &Context,
 ) -> Result<UnitReport> {
@@ -161,7 +230,8 @@ pub fn run(
         adapter: unit.adapter,
         scaffold: "native".to_string(),
         evidence: "deployable".to_string(),
-        accept_engine: context.accept_engine,
+        // Another state of a server is another server: pairs would be mixed.
+        accept_engine: context.accept_engine && engine.gives_token_ids(),
         accept_failures: false,
     };
     let what = match unit.purpose.as_str() {

@@ -8,7 +8,6 @@ use super::receipts::{MergeReceipt, TrainReceipt};
 use super::{Context, Experiment, train};
 use crate::engine::local::Engine;
 use crate::engine::{Backend, Request, Sampling, Stream};
-use crate::environment::Message;
 use crate::error::{Error, Result};
 use crate::experiment::receipts;
 use crate::model::{Lora, Model};
@@ -127,14 +126,16 @@ fn write_merged(
 fn canary_prompts(experiment: &Experiment, model: &Model) -> Result<Vec<Vec<u32>>> {
     let plan = &experiment.plan;
     let seed = plan.seeds.harvest.first().copied().unwrap_or(0);
+    // A task set gives a seed no more than the plan asks for.
+    let most = if plan.seeds.harvest.is_empty() { u32::MAX } else { plan.harvest.per_family };
     let mut prompts = Vec::new();
     // Where nothing is trained here, an adapter from elsewhere is probed on what is evaluated.
     let none = plan.tasks.train.is_empty();
     for family in plan.families().filter(|family| none || plan.tasks.train.contains(family)) {
-        for index in 0..CANARIES_A_FAMILY {
+        for index in 0..CANARIES_A_FAMILY.min(most) {
             let task = experiment.environment.task(family, plan.tasks.levels[0], seed, index)?;
-            let prompt = experiment.environment.begin(&task)?.prompt();
-            prompts.push(model.render(&[Message::user(prompt)], true)?);
+            let opening = experiment.environment.begin(&task)?.opening();
+            prompts.push(model.render(&opening, true)?);
         }
     }
     Ok(prompts)

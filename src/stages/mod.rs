@@ -64,7 +64,7 @@ impl Experiment {
                 .hint(hint));
         }
         let plan = Plan::load(&path)?;
-        let environment = crate::environment::by_name(&plan.tasks.environment)?;
+        let environment = plan.environment(&path)?;
         Ok(Experiment {
             workspace: workspace.to_path_buf(),
             slug: slug.to_string(),

@@ -37,16 +37,21 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
     let root = &experiment.root;
     let plan = &experiment.plan;
     let mut list = List { experiment, entries: Vec::new(), ended_by: None };
+    // A plan may have nothing to train: its adapters come from elsewhere, or a server has them.
+    let trains = plan.arms.iter().any(|arm| arm.adapter.as_deref() == Some("receipt:train"));
     match receipts::read::<HarvestReceipt>(root, "harvest")? {
         Some(r) => list.over("harvest", r.passed, format!("{} of {} samples kept", r.kept, r.samples)),
+        None if plan.seeds.harvest.is_empty() && !trains => {}
         None => list.open("harvest", begun(experiment, harvest::ARM, &plan.seeds.harvest)?, "harvest"),
     }
     match receipts::read::<TrainReceipt>(root, "train")? {
         Some(r) => list.over("train", true, format!("{} steps on {} rows", r.steps, r.rows)),
+        None if !trains => {}
         None => list.open("train", None, "train"),
     }
     match receipts::read::<MergeReceipt>(root, "merge")? {
         Some(r) => list.over("merge", r.passed, format!("{}/{} deltas", r.matched, r.deltas)),
+        None if !trains => {}
         None => list.open("merge", None, "merge"),
     }
     if !plan.gates.is_empty() {

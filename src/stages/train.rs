@@ -113,7 +113,7 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
             .hint("it changes nothing; look at the learning rate and the row weights"));
     }
     let folder = adapter_folder(experiment, train_seed);
-    let adapter_sha256 = adapter::save(&folder, &trained.lora, &model.config, &plan.model.source)?;
+    let adapter_sha256 = adapter::save(&folder, &trained.lora, &model, plan.source()?)?;
     let mut curve: Vec<TrainingRow> = trained
         .steps
         .iter()

@@ -56,9 +56,9 @@ fn streams(
     let rows: Vec<EpisodeRow> = table::read(&folder.path().join("episodes/base/77.parquet")).unwrap();
     let calls = calls
         .into_iter()
-        .map(|c| ((c.task_id, c.rollout, c.turn), (c.tokens_sha256, c.logprobs_sha256)))
+        .map(|c| ((c.task_id, c.rollout, c.turn), (c.tokens_sha256.unwrap(), c.logprobs_sha256)))
         .collect();
-    (calls, rows.into_iter().map(|r| ((r.task_id, r.rollout), r.tokens_sha256)).collect())
+    (calls, rows.into_iter().map(|r| ((r.task_id, r.rollout), r.tokens_sha256.unwrap())).collect())
 }
 
 #[test]

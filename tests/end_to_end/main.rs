@@ -6,6 +6,8 @@ mod damaged;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod demo;
 #[cfg(all(feature = "engine", feature = "site", unix))]
+mod endpoint;
+#[cfg(all(feature = "engine", feature = "site", unix))]
 mod evidence;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod invariance;
@@ -14,5 +16,7 @@ mod planned;
 mod reference;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod site;
+#[cfg(all(feature = "engine", feature = "site", unix))]
+mod tasks;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod writers;

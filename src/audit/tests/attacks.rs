@@ -269,7 +269,9 @@ fn an_adapter_that_changed_nothing_is_named() {
     for seed in super::workspace::SEEDS {
         let file = format!("episodes/treatment/{seed}.parquet");
         let mut rows: Vec<EpisodeRow> = workspace.rows(&file);
-        rows.iter_mut().for_each(|row| row.tokens_sha256 = row.tokens_sha256.replace("treatment", "base"));
+        rows.iter_mut().for_each(|row| {
+            row.tokens_sha256 = row.tokens_sha256.take().map(|t| t.replace("treatment", "base"))
+        });
         workspace.put(&file, &mut rows);
     }
     caught(&run(&workspace), "adapter_changed_nothing", TREATED, None);

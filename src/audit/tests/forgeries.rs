@@ -89,7 +89,7 @@ fn rows_of_another_seed_under_a_new_label_are_named() {
 fn what_the_plan_fixes_cannot_be_relabelled() {
     rows_caught("row_not_of_plan", Some(2), |rows| rows[1].event = Some("evaluation".into()));
     rows_caught("row_not_of_plan", Some(2), |rows| rows[1].split = "train".into());
-    rows_caught("row_not_of_plan", Some(2), |rows| rows[1].slots = 1);
+    rows_caught("row_not_of_plan", Some(2), |rows| rows[1].slots = Some(1));
     rows_caught("row_not_of_plan", Some(2), |rows| rows[1].environment = "other".into());
     rows_caught("unit_incomplete", None, |rows| rows[1].level = 2);
     rows_caught("unit_incomplete", None, |rows| rows[1].family = "caravan".into());
@@ -100,7 +100,7 @@ fn another_verifier_for_one_arm_is_named() {
     rows_caught("verifier_differs", Some(1), |rows| {
         rows.iter_mut().for_each(|row| row.verifier_sha256 = "w".repeat(64));
     });
-    rows_caught("verifier_differs", Some(4), |rows| rows[3].dtype = "bf16".into());
+    rows_caught("verifier_differs", Some(4), |rows| rows[3].dtype = Some("bf16".into()));
 }
 
 #[test]

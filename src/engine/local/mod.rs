@@ -348,10 +348,11 @@ impl Engine {
         }
         Ok(Completion {
             id: run.request.id,
+            completion_tokens: Some(tokens.len()),
             tokens,
             text,
             finish,
-            prompt_tokens: run.prompt,
+            prompt_tokens: Some(run.prompt),
             thought: run.thinking.as_ref().and_then(Thinking::thought),
             logprobs: run.request.sampling.logprobs.then_some(run.logprobs),
             wall_ms: run.submitted.elapsed().as_millis() as u64,

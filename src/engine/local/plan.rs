@@ -130,8 +130,8 @@ pub fn identity(model: &Model, options: &Options) -> Result<Identity> {
     });
     Ok(Identity {
         model_sha256: model.origin.sha256.clone(),
-        dtype,
-        slots: options.slots,
+        dtype: Some(dtype),
+        slots: Some(options.slots),
         engine_sha256: hash::sha256_json(&engine)?,
     })
 }

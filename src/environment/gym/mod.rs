@@ -74,6 +74,9 @@ pub const LEVELS: std::ops::RangeInclusive<u8> = 1..=4;
 /// event can use one.
 pub const FIRST_RESERVED_SEED: u64 = 1 << 40;
 
+/// Tasks whose lengths stand for all of a family and level, which differ little.
+const MEASURED: u32 = 8;
+
 /// How many reserved tasks are looked through for examples that differ.
 const EXAMPLE_POOL: u32 = 64;
 
@@ -171,17 +174,37 @@ pub fn lesson(name: &str, level: u8, index: u32) -> Result<Vec<Message>> {
 }
 
 impl Environment for Gym {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "gym"
     }
 
-    fn families(&self) -> Vec<&'static str> {
+    fn families(&self) -> Vec<&str> {
         FAMILIES.iter().map(|f| f.name).collect()
     }
 
     fn task(&self, name: &str, level: u8, seed: u64, index: u32) -> Result<Task> {
         refuse_reserved(seed)?;
         Ok(generate(family(name)?, level, seed, index)?.0)
+    }
+
+    fn by_id(&self, id: &str) -> Result<Task> {
+        let parts: Vec<&str> = id.split('/').collect();
+        let parsed = match parts[..] {
+            [name, level, seed, index] => level
+                .strip_prefix('L')
+                .and_then(|level| Some((name, level.parse().ok()?, seed.parse().ok()?, index.parse().ok()?))),
+            _ => None,
+        };
+        let (name, level, seed, index) = parsed.ok_or_else(|| {
+            Error::invalid(format!("`{id}` is not a task id"))
+                .hint("ids read <family>/L<level>/<seed>/<index>")
+        })?;
+        self.task(name, level, seed, index)
+    }
+
+    fn longest(&self, name: &str, level: u8) -> Result<Vec<Task>> {
+        // Seed 0 only measures lengths here.
+        (0..MEASURED).map(|index| self.task(name, level, 0, index)).collect()
     }
 
     fn begin(&self, task: &Task) -> Result<Box<dyn Session>> {

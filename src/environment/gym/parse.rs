@@ -34,14 +34,38 @@ pub fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     spoken(text).split(['\n', '\r']).rev().find_map(|line| field_of_line(line, key)).filter(|v| !v.is_empty())
 }
 
-fn field_of_line<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+/// All that stands behind the last line that starts with `key` and a colon, further lines included, as it was
+/// written; `None` when there is no such line. `text` is what [`spoken`] left.
+pub fn raw_field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let mut found = None;
+    let mut at = 0;
+    for line in text.split_inclusive(['\n', '\r']) {
+        if let Some(rest) = after_key(line, key) {
+            let rest = rest.trim_start_matches(|c: char| "*_".contains(c));
+            found = Some(at + line.len() - rest.len());
+        }
+        at += line.len();
+    }
+    found.map(|start| text[start..].trim())
+}
+
+/// `value` without the white space, quotes, brackets, Markdown marks and closing punctuation around it.
+pub fn unwrapped(value: &str) -> &str {
+    value.trim_start_matches(is_wrapping).trim_end_matches(|c| is_wrapping(c) || ".,;:!".contains(c))
+}
+
+/// What follows `key` and a colon at the start of a line, under decoration.
+fn after_key<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     let line = line.trim_start_matches(|c: char| c.is_whitespace() || "*_`#>\"'-".contains(c));
     let head = line.get(..key.len())?;
     if !head.eq_ignore_ascii_case(key) {
         return None;
     }
-    let value = line[key.len()..].trim_start_matches(is_wrapping).strip_prefix(':')?;
-    Some(value.trim_start_matches(is_wrapping).trim_end_matches(|c| is_wrapping(c) || ".,;:!".contains(c)))
+    line[key.len()..].trim_start_matches(is_wrapping).strip_prefix(':')
+}
+
+fn field_of_line<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    after_key(line, key).map(unwrapped)
 }
 
 fn is_wrapping(c: char) -> bool {

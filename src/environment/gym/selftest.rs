@@ -265,11 +265,17 @@ mod tests {
     struct Broken(fn(Task) -> Task);
 
     impl Environment for Broken {
-        fn name(&self) -> &'static str {
+        fn name(&self) -> &str {
             "broken"
         }
-        fn families(&self) -> Vec<&'static str> {
+        fn families(&self) -> Vec<&str> {
             Gym.families()
+        }
+        fn by_id(&self, id: &str) -> Result<Task> {
+            Gym.by_id(id)
+        }
+        fn longest(&self, family: &str, level: u8) -> Result<Vec<Task>> {
+            Gym.longest(family, level)
         }
         fn task(&self, family: &str, level: u8, seed: u64, index: u32) -> Result<Task> {
             Ok((self.0)(Gym.task(family, level, seed, index)?))

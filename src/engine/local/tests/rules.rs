@@ -17,7 +17,7 @@ fn the_context_length_ends_a_call() {
         }
         let ended = done[0].tokens.last().is_some_and(|t| model.end_tokens().contains(t));
         assert!(done[0].tokens.len() + length == CONTEXT && done[0].finish == Finish::Length || ended);
-        assert_eq!(done[0].prompt_tokens, length);
+        assert_eq!(done[0].prompt_tokens, Some(length));
         assert_eq!(done[0].logprobs, None);
     }
     let tokens = vec![10; CONTEXT];
@@ -141,7 +141,7 @@ fn identity_names_what_can_change_an_answer() {
     assert_eq!(a.identity(), engine(&model, 2, 3, false).identity());
     let b = engine(&model, 3, 0, true);
     assert_ne!(a.identity().engine_sha256, b.identity().engine_sha256);
-    assert_eq!((a.identity().slots, a.identity().dtype.as_str()), (2, "f32"));
+    assert_eq!((a.identity().slots, a.identity().dtype.as_deref()), (Some(2), Some("f32")));
     assert_eq!(a.identity().model_sha256, model.origin.sha256);
     let plan = b.memory_plan();
     // The context is a whole number of key blocks, so keys take as much as values.

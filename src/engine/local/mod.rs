@@ -214,6 +214,28 @@ impl Engine {
         self.lanes.queue.len() < before
     }
 
+    /// Its sizes.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Names of the registered adapters, by handle.
+    pub fn adapter_names(&self) -> Vec<String> {
+        self.adapters.clone()
+    }
+
+    /// Calls that hold a slot.
+    pub fn running(&self) -> usize {
+        self.lanes.running()
+    }
+
+    /// What a running call has sampled so far: ids, and their log-probabilities when asked for. `None` for
+    /// one that waits or is not in flight.
+    pub fn sampled(&self, id: u64) -> Option<(&[u32], &[f32])> {
+        let run = self.lanes.lanes[self.lanes.lane_of(id)?].run.as_ref()?;
+        Some((&run.tokens[run.prompt..], &run.logprobs))
+    }
+
     fn check(&self, request: &Request) -> Result<()> {
         let place = format!("request {}", request.id);
         let refuse = |what: String| Err(Error::invalid(what).at(&place));

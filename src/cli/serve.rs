@@ -4,7 +4,7 @@ use super::progress::{Terminal, line};
 use super::{STOP, print, until_stopped};
 use crate::engine::local::{Engine, Options as Sizes};
 use crate::error::{Error, Result};
-use crate::model::{Lora, Model, Source};
+use crate::model::{Lora, Model, Processor, Source};
 use crate::serve::{Limits, Listen, Options, Server};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -53,6 +53,12 @@ pub struct ServeArgs {
     /// File with the key that clients must send; the variable REDERIVE_API_KEY does the same
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
+    /// Where to compute: cpu, cuda, or cuda:1 for a second card
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: String,
+    /// Arithmetic type: f32 or bf16 [default: f32 on the processor, bf16 on a card]
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<String>,
     /// Calls that run at the same time
     #[arg(long, default_value_t = 8)]
     slots: usize,
@@ -100,8 +106,10 @@ pub fn serve(args: &ServeArgs, terminal: &Terminal) -> Result<u8> {
     let api_key = api_key(args)?;
     // Said before the model is loaded.
     listen.check(api_key.is_some())?;
+    let processor = Processor::parse(&args.device, args.dtype.as_deref())?;
     let (source, folders) = (args.model.clone(), args.adapters.clone());
-    let (model, adapters) = until_stopped("load the model", terminal, move || load(&source, folders))?;
+    let (model, adapters) =
+        until_stopped("load the model", terminal, move || load(&source, processor, folders))?;
     let last = model.origin.name.trim_end_matches('/').rsplit('/').next().map(str::to_owned);
     let options = Options {
         listen,
@@ -140,8 +148,12 @@ pub fn serve(args: &ServeArgs, terminal: &Terminal) -> Result<u8> {
     Ok(0)
 }
 
-fn load(source: &str, folders: Vec<(String, PathBuf)>) -> Result<(Arc<Model>, Vec<(String, Lora)>)> {
-    let model = Model::load(&Source::parse(source)?)?;
+fn load(
+    source: &str,
+    processor: Processor,
+    folders: Vec<(String, PathBuf)>,
+) -> Result<(Arc<Model>, Vec<(String, Lora)>)> {
+    let model = Model::load_on(&Source::parse(source)?, processor)?;
     model.tokenizer()?;
     if model.template.is_none() {
         line("note: the model has no chat template, so only /v1/completions can answer");

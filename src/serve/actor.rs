@@ -2,7 +2,7 @@
 //! come in over a channel, and each call's tokens go out over the channel that came with it.
 
 use super::choice::Sampled;
-use crate::engine::local::{Engine, MemoryPlan, Options};
+use crate::engine::local::{Engine, MemoryPlan, Options, SoFar};
 use crate::engine::{Backend, Finish, Identity, Request};
 use crate::error::{Error, Result};
 use crate::model::Model;
@@ -102,6 +102,8 @@ pub struct About {
     pub identity: Identity,
     /// The memory that it holds.
     pub memory: MemoryPlan,
+    /// Whether it can list the likeliest tokens.
+    pub likeliest: bool,
 }
 
 /// Talks to the engine's thread.
@@ -135,6 +137,7 @@ impl Actor {
                 options: engine.options(),
                 identity: engine.identity().clone(),
                 memory: engine.memory_plan(),
+                likeliest: engine.lists_likeliest(),
             };
             if ready.send(Ok(about)).is_ok() {
                 Worker { engine, calls: HashMap::new(), counts: counts_there }.run(&inbox);
@@ -258,18 +261,19 @@ impl Worker {
         };
         let mut left = Vec::new();
         for (id, call) in &mut self.calls {
-            let Some((ids, logprobs)) = self.engine.sampled(*id).filter(|(ids, _)| ids.len() > call.sent)
-            else {
-                continue;
-            };
-            if !call.send(ids, logprobs) {
+            let Some(so_far) = self.engine.sampled(*id) else { continue };
+            if !call.send(so_far) {
                 left.push(*id);
             }
         }
         left.into_iter().for_each(|id| self.cancel(id));
         for completion in done {
             let Some(mut call) = self.calls.remove(&completion.id) else { continue };
-            call.send(&completion.tokens, completion.logprobs.as_deref().unwrap_or_default());
+            call.send(SoFar {
+                tokens: &completion.tokens,
+                logprobs: completion.logprobs.as_deref().unwrap_or_default(),
+                top_logprobs: completion.top_logprobs.as_deref().unwrap_or_default(),
+            });
             let _ = call.events.send((call.choice, Event::Done(completion.finish)));
             self.counts.completed.fetch_add(1, Relaxed);
             self.counts.prompt_tokens.fetch_add(completion.prompt_tokens as u64, Relaxed);
@@ -295,14 +299,17 @@ impl Worker {
 
 impl Running {
     /// Sends the tokens that were not sent yet; whether somebody still listens.
-    fn send(&mut self, ids: &[u32], logprobs: &[f32]) -> bool {
-        let fresh = ids.get(self.sent..).unwrap_or_default();
+    fn send(&mut self, so_far: SoFar<'_>) -> bool {
+        let fresh = so_far.tokens.get(self.sent..).unwrap_or_default();
         if fresh.is_empty() {
             return true;
         }
-        let sampled =
-            Sampled { ids: fresh.to_vec(), logprobs: logprobs.get(self.sent..).unwrap_or_default().to_vec() };
-        self.sent = ids.len();
+        let sampled = Sampled {
+            ids: fresh.to_vec(),
+            logprobs: so_far.logprobs.get(self.sent..).unwrap_or_default().to_vec(),
+            top_logprobs: so_far.top_logprobs.get(self.sent..).unwrap_or_default().to_vec(),
+        };
+        self.sent = so_far.tokens.len();
         self.events.send((self.choice, Event::Tokens(sampled))).is_ok()
     }
 }

@@ -26,8 +26,6 @@ pub struct Ask {
     pub seed: Option<i64>,
     /// Number of choices.
     pub n: u32,
-    /// Alternatives to list beside each sampled token.
-    pub top_logprobs: usize,
     /// Whether to send pieces as they come.
     pub stream: bool,
     /// Whether a stream ends with a count of tokens.
@@ -89,7 +87,6 @@ impl Ask {
             max_tokens: None,
             seed: fields.integer("seed", i64::MIN, i64::MAX)?,
             n: fields.integer("n", 1, i64::from(most_choices))?.unwrap_or(1) as u32,
-            top_logprobs: 0,
             stream,
             include_usage,
             token_ids: fields.flag("return_token_ids")?.unwrap_or(false),
@@ -114,7 +111,7 @@ impl Ask {
             if !self.sampling.logprobs && top > 0 {
                 return Err(Failure::invalid("`top_logprobs` needs `logprobs`").field("top_logprobs"));
             }
-            self.top_logprobs = top as usize;
+            self.sampling.top_logprobs = top as usize;
         }
         let why = "answers are free text; ask for the form in the prompt and check the answer";
         fields.only("response_format", &[json!({"type": "text"})], why)?;
@@ -137,7 +134,7 @@ impl Ask {
         self.max_tokens = Some(tokens(fields, "max_tokens")?.unwrap_or(16));
         if let Some(top) = fields.integer("logprobs", 0, MOST_TOP_LOGPROBS)? {
             self.sampling.logprobs = true;
-            self.top_logprobs = top as usize;
+            self.sampling.top_logprobs = top as usize;
         }
         fields.only("echo", &[json!(false)], "the prompt is not returned, nor are its log-probabilities")?;
         fields.only("suffix", &[json!("")], "models here write on from the prompt's end only")?;

@@ -3,7 +3,7 @@
 
 use super::split::{Delta, Splitter};
 use super::text::TextStream;
-use crate::engine::Finish;
+use crate::engine::{Finish, Likeliest};
 use crate::error::Result;
 use crate::model::Model;
 use crate::model::tokenizer::byte_characters;
@@ -18,6 +18,8 @@ pub struct Sampled {
     pub ids: Vec<u32>,
     /// Their log-probabilities, when asked for.
     pub logprobs: Vec<f32>,
+    /// The most likely ids in the place of each, when asked for.
+    pub top_logprobs: Vec<Likeliest>,
 }
 
 /// A growing choice.
@@ -60,6 +62,7 @@ impl Choice {
         self.count += sampled.ids.len();
         self.unreported.ids.extend(sampled.ids);
         self.unreported.logprobs.extend(sampled.logprobs);
+        self.unreported.top_logprobs.extend(sampled.top_logprobs);
         Ok(self.split(&piece, false))
     }
 
@@ -103,11 +106,18 @@ impl Choice {
 
 /// Entries of chat's `logprobs.content`: one for each sampled token, the end-of-turn token included.
 pub fn chat_logprobs(model: &Model, sampled: &Sampled) -> Result<Vec<Value>> {
-    let entry = |(id, logprob): (&u32, &f32)| {
-        let (token, bytes) = spelled(model, *id)?;
-        Ok(json!({"token": token, "logprob": number(*logprob), "bytes": bytes, "top_logprobs": []}))
+    let spell = |id: u32, logprob: f32| {
+        let (token, bytes) = spelled(model, id)?;
+        Ok(json!({"token": token, "logprob": number(logprob), "bytes": bytes}))
     };
-    sampled.ids.iter().zip(&sampled.logprobs).map(entry).collect()
+    let entry = |(at, (id, logprob)): (usize, (&u32, &f32))| {
+        let top = sampled.top_logprobs.get(at).map_or(&[][..], |top| top);
+        let top: Vec<Value> = top.iter().map(|(id, logprob)| spell(*id, *logprob)).collect::<Result<_>>()?;
+        let mut entry = spell(*id, *logprob)?;
+        entry["top_logprobs"] = top.into();
+        Ok(entry)
+    };
+    sampled.ids.iter().zip(&sampled.logprobs).enumerate().map(entry).collect()
 }
 
 /// A log-probability as JSON can hold it: a probability that rounds to zero has the lowest number.
@@ -163,7 +173,7 @@ mod tests {
         let (mut at, mut sizes) = (0, together.iter().cycle());
         while at < ids.len() {
             let end = (at + sizes.next().unwrap()).min(ids.len());
-            let sampled = Sampled { ids: ids[at..end].to_vec(), logprobs: Vec::new() };
+            let sampled = Sampled { ids: ids[at..end].to_vec(), ..Sampled::default() };
             choice.push(sampled).unwrap().into_iter().for_each(|delta| message.add(delta));
             at = end;
         }

@@ -111,6 +111,10 @@ fn finish(mut prepared: Prepared, about: &About) -> Result<Prepared, Failure> {
             "prompt"
         }));
     }
+    if prepared.ask.sampling.top_logprobs > 0 && !about.likeliest {
+        let field = if prepared.chat { "top_logprobs" } else { "logprobs" };
+        return Err(Failure::unsupported(field, "on a card only the sampled tokens' own are; ask for 0"));
+    }
     // An answer ends with the context at the latest, and says so (`length`).
     prepared.ask.sampling.max_tokens = prepared.ask.max_tokens.unwrap_or(context).min(context);
     Ok(prepared)

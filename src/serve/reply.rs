@@ -4,6 +4,7 @@
 use super::choice::{Choice, Sampled, chat_logprobs, number, spelled};
 use super::split::{Delta, Message};
 use super::tools::ToolCall;
+use crate::engine::Likeliest;
 use crate::error::Result;
 use crate::model::Model;
 use axum::http::header;
@@ -197,5 +198,13 @@ fn raw_logprobs(model: &Model, sampled: &Sampled, offset: &mut usize) -> Result<
         tokens.push(token);
     }
     let numbers: Vec<f32> = sampled.logprobs.iter().map(|x| number(*x)).collect();
-    Ok(json!({"tokens": tokens, "token_logprobs": numbers, "top_logprobs": null, "text_offset": offsets}))
+    let top = |top: &Likeliest| -> Result<Value> {
+        top.iter()
+            .map(|(id, x)| Ok((spelled(model, *id)?.0, json!(number(*x)))))
+            .collect::<Result<Map<_, _>>>()
+            .map(Value::Object)
+    };
+    let tops: Vec<Value> = sampled.top_logprobs.iter().map(top).collect::<Result<_>>()?;
+    let tops = if tops.is_empty() { Value::Null } else { tops.into() };
+    Ok(json!({"tokens": tokens, "token_logprobs": numbers, "top_logprobs": tops, "text_offset": offsets}))
 }

@@ -125,7 +125,7 @@ fn answers_are_the_engines_own_and_streams_say_the_same() {
     for (name, handle) in [("tiny", None), ("red", Some(0)), ("blue", Some(1))] {
         let body = ask(
             "hé",
-            json!({"model": name, "n": 3, "logprobs": true, "return_token_ids": true, "temperature": 1.5}),
+            json!({"model": name, "n": 3, "logprobs": true, "top_logprobs": 2, "return_token_ids": true, "temperature": 1.5}),
         );
         let (status, whole) = post(&server, CHAT, &body);
         assert_eq!(status, 200, "{whole}");
@@ -133,7 +133,8 @@ fn answers_are_the_engines_own_and_streams_say_the_same() {
         for rollout in 0..3 {
             let stream =
                 Stream { seed: 5, task_id: format!("serve {}", tokens_sha256(&tokens)), rollout, turn: 0 };
-            let sampling = Sampling { temperature: 1.5, logprobs: true, ..Sampling::greedy(12) };
+            let sampling =
+                Sampling { temperature: 1.5, logprobs: true, top_logprobs: 2, ..Sampling::greedy(12) };
             let request =
                 Request { id: u64::from(rollout), tokens: tokens.clone(), adapter: handle, sampling, stream };
             alone.submit(request).unwrap();
@@ -152,6 +153,21 @@ fn answers_are_the_engines_own_and_streams_say_the_same() {
             let entries = choice["logprobs"]["content"].as_array().unwrap();
             let numbers: Vec<f32> = entries.iter().map(|e| e["logprob"].as_f64().unwrap() as f32).collect();
             assert_eq!(&numbers, wanted.logprobs.as_ref().unwrap());
+            let top = |e: &Value| -> Vec<f32> {
+                e["top_logprobs"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|t| t["logprob"].as_f64().unwrap() as f32)
+                    .collect()
+            };
+            let wanted_top = wanted.top_logprobs.as_ref().unwrap().iter();
+            assert!(
+                entries
+                    .iter()
+                    .map(top)
+                    .eq(wanted_top.map(|top| top.iter().map(|(_, x)| *x).collect::<Vec<_>>()))
+            );
             assert!(entries.iter().all(|e| e["bytes"].is_array() && e["token"].is_string()));
             completion += wanted.tokens.len();
         }
@@ -217,12 +233,13 @@ fn a_thought_that_the_prompt_opened_is_told_apart() {
 fn raw_completions_take_texts_and_token_ids() {
     let server = server();
     let model = model();
-    let body = |prompt: Value| json!({"prompt": prompt, "max_tokens": 6, "seed": 1, "temperature": 0, "logprobs": 0});
+    let body = |prompt: Value| json!({"prompt": prompt, "max_tokens": 6, "seed": 1, "temperature": 0, "logprobs": 1});
     let (status, text) = post(&server, "/v1/completions", &body(json!("hello")));
     assert_eq!(status, 200, "{text}");
     let (_, ids) = post(&server, "/v1/completions", &body(json!(model.encode("hello").unwrap())));
     assert_eq!(text["choices"], ids["choices"]);
     assert_eq!(text["choices"][0]["logprobs"]["token_logprobs"].as_array().unwrap().len(), 6);
+    assert_eq!(text["choices"][0]["logprobs"]["top_logprobs"].as_array().unwrap().len(), 6);
     let (_, both) = post(&server, "/v1/completions", &body(json!(["hello", [5, 6]])));
     assert_eq!(both["choices"].as_array().unwrap().len(), 2);
     assert_eq!(both["choices"][0]["text"], text["choices"][0]["text"]);

@@ -130,7 +130,7 @@ def chat():
     check(ai.chat.completions.create(model="writer", messages=parts, temperature=0).choices[0].message.content == lab["said"])
 
     # Choices, seeds, log-probabilities.
-    drawn = dict(model=lab["random"], messages=user("Go."), n=3, max_tokens=16, temperature=1.0, logprobs=True)
+    drawn = dict(model=lab["random"], messages=user("Go."), n=3, max_tokens=16, temperature=1.0, logprobs=True, top_logprobs=3)
     one = ai.chat.completions.create(seed=11, **drawn)
     two = ai.chat.completions.create(seed=11, **drawn)
     texts = [choice.message.content for choice in one.choices]
@@ -138,6 +138,7 @@ def chat():
     entries = one.choices[0].logprobs.content
     check(sum(len(c.logprobs.content) for c in one.choices) == one.usage.completion_tokens)
     check(all(entry.logprob <= 0 and entry.bytes is not None for entry in entries), entries)
+    check(all(len(e.top_logprobs) == 3 and e.top_logprobs[0].logprob >= e.logprob for e in entries), entries)
     streamed = collect(ai.chat.completions.create(seed=11, stream=True, **drawn))
     check([streamed[i]["content"] for i in range(3)] == texts, streamed)
     check([e.logprob for e in streamed[0]["logprobs"]] == [e.logprob for e in entries])

@@ -20,7 +20,7 @@ mod thinking;
 pub use crate::model::kernel::instruction_set;
 pub use plan::MemoryPlan;
 
-use super::{Backend, Completion, Finish, Identity, Request};
+use super::{Backend, Completion, Finish, Identity, Likeliest, Request};
 use crate::environment::Message;
 use crate::error::{Error, Result};
 use crate::model::{Compute, Lora, Model};
@@ -89,6 +89,17 @@ pub struct Counters {
     pub decode_tokens: u64,
     /// Steps in which the network ran.
     pub steps: u64,
+}
+
+/// What a running call has sampled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SoFar<'a> {
+    /// Sampled ids.
+    pub tokens: &'a [u32],
+    /// Their log-probabilities, when asked for.
+    pub logprobs: &'a [f32],
+    /// The most likely ids in the place of each, when asked for.
+    pub top_logprobs: &'a [Likeliest],
 }
 
 /// The engine.
@@ -224,16 +235,24 @@ impl Engine {
         self.adapters.clone()
     }
 
+    /// Whether calls may ask for `top_logprobs`: where it computes on the processor.
+    pub fn lists_likeliest(&self) -> bool {
+        self.runner.lists_likeliest()
+    }
+
     /// Calls that hold a slot.
     pub fn running(&self) -> usize {
         self.lanes.running()
     }
 
-    /// What a running call has sampled so far: ids, and their log-probabilities when asked for. `None` for
-    /// one that waits or is not in flight.
-    pub fn sampled(&self, id: u64) -> Option<(&[u32], &[f32])> {
+    /// What a running call has sampled so far. `None` for one that waits or is not in flight.
+    pub fn sampled(&self, id: u64) -> Option<SoFar<'_>> {
         let run = self.lanes.lanes[self.lanes.lane_of(id)?].run.as_ref()?;
-        Some((&run.tokens[run.prompt..], &run.logprobs))
+        Some(SoFar {
+            tokens: &run.tokens[run.prompt..],
+            logprobs: &run.logprobs,
+            top_logprobs: &run.top_logprobs,
+        })
     }
 
     fn check(&self, request: &Request) -> Result<()> {
@@ -267,6 +286,9 @@ impl Engine {
             )
             .at(&place)
             .hint("leave the thinking budget out"));
+        }
+        if request.sampling.top_logprobs > 0 && !self.lists_likeliest() {
+            return refuse("top_logprobs is listed on the processor only".into());
         }
         sample::validate(&request.sampling).map_err(|e| e.at(&place))
     }
@@ -326,12 +348,19 @@ impl Engine {
             if let Some(run) = &mut self.lanes.lanes[*lane].run {
                 run.tokens.push(drawn.token);
                 run.logprobs.extend(drawn.logprob);
+                let listed = run.request.sampling.top_logprobs > 0;
+                if listed {
+                    run.top_logprobs.push(drawn.top.clone());
+                }
                 if let Some(thinking) = &mut run.thinking {
                     let forced = thinking.drawn(&run.tokens);
                     if run.request.sampling.logprobs {
                         run.logprobs.extend(forced.iter().map(|_| f32::NAN));
                     }
                     run.tokens.extend_from_slice(forced);
+                    if listed {
+                        run.top_logprobs.extend(forced.iter().map(|_| Likeliest::new()));
+                    }
                 }
             }
         }
@@ -376,6 +405,7 @@ impl Engine {
             prompt_tokens: run.prompt,
             thought: run.thinking.as_ref().and_then(Thinking::thought),
             logprobs: run.request.sampling.logprobs.then_some(run.logprobs),
+            top_logprobs: (run.request.sampling.top_logprobs > 0).then_some(run.top_logprobs),
             wall_ms: run.submitted.elapsed().as_millis() as u64,
         })
     }

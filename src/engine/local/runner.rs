@@ -57,6 +57,10 @@ pub trait Runner: Send {
     /// Computes rows (those of a lane together, in the order of their positions) and draws what is asked for, in the
     /// order of the asking.
     fn step(&mut self, rows: &[StepRow], asks: &[Ask]) -> Result<Vec<Drawn>>;
+    /// Whether it can list the likeliest tokens beside each drawn one.
+    fn lists_likeliest(&self) -> bool {
+        false
+    }
 }
 
 /// The error of a row whose logits are no numbers.
@@ -95,6 +99,10 @@ impl Pools for Cache {
 }
 
 impl Runner for Cpu {
+    fn lists_likeliest(&self) -> bool {
+        true
+    }
+
     fn pools(&mut self) -> &mut dyn Pools {
         &mut self.cache
     }

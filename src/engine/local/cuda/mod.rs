@@ -234,7 +234,9 @@ impl Runner for Card {
         }
         self.network.gpu().wait()?;
         let finish = |(ask, answer): (&Ask, &Answer)| match u32::try_from(answer.token) {
-            Ok(token) => Ok(Drawn { token, logprob: ask.sampling.logprobs.then_some(answer.logprob) }),
+            Ok(token) => {
+                Ok(Drawn { token, logprob: ask.sampling.logprobs.then_some(answer.logprob), top: Vec::new() })
+            }
             Err(_) => Err(not_finite().at(format!("request {}", ask.request))),
         };
         asks.iter().zip(self.answers.iter()).map(finish).collect()

@@ -26,6 +26,8 @@ pub mod philox;
 pub mod publish;
 #[cfg(all(feature = "engine", feature = "site"))]
 pub mod quick;
+#[cfg(feature = "serve")]
+pub mod serve;
 #[cfg(feature = "site")]
 pub mod site;
 pub mod stages;

@@ -114,6 +114,17 @@ fn modules_keep_to_what_they_may_know() {
             "src/experiment",
             &["crate::engine", "crate::model", "crate::episode::run", "crate::stats", "candle_core"],
         ),
+        (
+            "src/serve",
+            &[
+                "crate::episode",
+                "crate::stats",
+                "crate::train",
+                "crate::environment",
+                "crate::stages",
+                "reward",
+            ],
+        ),
         ("src/claims", &["tera::", "<html", "<div", "<span"]),
     ];
     let mut complaints = Vec::new();

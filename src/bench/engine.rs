@@ -97,8 +97,11 @@ pub struct Measurement {
     pub static_tokens_per_s: Option<f64>,
     /// Seconds of each run: reading the prompts.
     pub prefill_s: Vec<f64>,
-    /// Seconds of each run: decoding.
-    pub decode_s: Vec<f64>,
+    /// Seconds of a decode step, in each run.
+    pub step_s: Vec<f64>,
+    /// `mixed`: seconds of each run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub run_s: Vec<f64>,
     /// Weights, pools and workspace of the engine, in bytes.
     pub planned_bytes: u64,
     /// Greatest resident memory of the process, in bytes.
@@ -194,41 +197,50 @@ fn fixed(
     new: usize,
 ) -> Result<Measurement> {
     let mut engine = engine(model, batch, prompt + new, plan)?;
-    let (mut prefill_s, mut decode_s, mut first_ids) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut prefill_s, mut step_s, mut first_ids) = (Vec::new(), Vec::new(), Vec::new());
+    let mut total = f64::INFINITY;
     for run in 0..=plan.runs {
         for call in 0..batch {
             submit(&mut engine, (run * batch + call) as u64, prompt, new)?;
         }
-        let drawn = engine.counters().decode_tokens + batch as u64;
+        let read = engine.counters().prefill_tokens + (batch * prompt) as u64;
         let start = Instant::now();
-        while engine.counters().decode_tokens < drawn {
+        while engine.counters().prefill_tokens < read {
             engine.step()?;
         }
         let prefill = start.elapsed().as_secs_f64();
-        let done = finish(&mut engine)?;
+        // Calls whose prompts were read first are some tokens ahead: steps count while all of them are decoding.
+        let (mut decode, mut steps) = (prefill, 0);
+        let mut done = Vec::new();
+        while done.is_empty() && engine.in_flight() > 0 {
+            done.extend(engine.step()?.into_iter().map(|c| (c.id, c.tokens)));
+            if done.is_empty() || batch == 1 {
+                (decode, steps) = (start.elapsed().as_secs_f64(), steps + 1);
+            }
+        }
+        done.extend(finish(&mut engine)?);
         if run > 0 {
             prefill_s.push(prefill);
-            decode_s.push(start.elapsed().as_secs_f64() - prefill);
+            step_s.push((decode - prefill) / f64::from(steps.max(1)));
+            total = total.min(start.elapsed().as_secs_f64());
         }
         first_ids = done.into_iter().min_by_key(|(id, _)| *id).map(|(_, ids)| ids).unwrap_or_default();
     }
     first_ids.truncate(8);
     let best = |s: &[f64]| s.iter().copied().fold(f64::INFINITY, f64::min);
-    // The first token comes with the last row of a prompt.
-    let steps = (new - 1) as f64;
-    let total = prefill_s.iter().zip(&decode_s).map(|(p, d)| p + d).fold(f64::INFINITY, f64::min);
-    let decoding = (batch as f64) * steps / best(&decode_s);
+    let decoding = batch as f64 / best(&step_s);
     Ok(Measurement {
         what,
         batch,
         prompt,
         new,
-        step_ms: (what == What::Decode).then(|| best(&decode_s) / steps * 1e3),
+        step_ms: (what == What::Decode).then(|| best(&step_s) * 1e3),
         tokens_per_s: if what == What::Prefill { prompt as f64 / best(&prefill_s) } else { decoding },
         total_tokens_per_s: (what == What::Decode).then(|| (batch * new) as f64 / total),
         static_tokens_per_s: None,
         prefill_s,
-        decode_s,
+        step_s,
+        run_s: Vec::new(),
         planned_bytes: engine.memory_plan().total_bytes(),
         peak_resident_bytes: machine::peak_memory(),
         card_bytes: card_bytes(model)?,
@@ -274,7 +286,8 @@ fn mixed(model: &Arc<Model>, plan: &Plan, batch: usize) -> Result<Measurement> {
         total_tokens_per_s: None,
         static_tokens_per_s: Some(rate(&grouped)),
         prefill_s: Vec::new(),
-        decode_s: continuous,
+        step_s: Vec::new(),
+        run_s: continuous,
         planned_bytes: engine.memory_plan().total_bytes(),
         peak_resident_bytes: machine::peak_memory(),
         card_bytes: card_bytes(model)?,
@@ -346,7 +359,7 @@ mod tests {
             for batch in plan.batch.clone() {
                 let row = measure(&model, &plan, what, batch).unwrap();
                 assert!(row.tokens_per_s > 0.0 && row.planned_bytes > 0, "{row:?}");
-                assert_eq!(row.decode_s.len(), 2);
+                assert_eq!(if what == What::Mixed { row.run_s.len() } else { row.step_s.len() }, 2);
                 assert_eq!(row.step_ms.is_some(), what == What::Decode);
                 assert_eq!(row.static_tokens_per_s.is_some(), what == What::Mixed);
                 assert!(

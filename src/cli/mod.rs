@@ -10,6 +10,8 @@ mod lab;
 mod models;
 pub mod progress;
 pub mod reference;
+#[cfg(feature = "serve")]
+mod serve;
 mod tasks;
 
 use crate::error::{Error, Result};
@@ -103,6 +105,9 @@ enum Command {
     #[cfg(feature = "engine")]
     #[command(subcommand, after_long_help = "Example:\n  rederive bench engine --batch 1,16")]
     Bench(bench::BenchCommand),
+    /// Serve a model and its adapters over the OpenAI API
+    #[cfg(feature = "serve")]
+    Serve(serve::ServeArgs),
     /// Print a completion script for your shell
     #[command(
         after_long_help = "Example:\n  rederive completions bash > ~/.local/share/bash-completion/completions/rederive"
@@ -174,6 +179,8 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Models(command) => models::models(&command, &terminal),
         #[cfg(feature = "engine")]
         Command::Bench(command) => bench::bench(&command),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::serve(&args, &terminal),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "rederive", &mut script);

@@ -33,6 +33,17 @@ pub struct Sampling {
     pub stop: Vec<String>,
     /// Record each sampled token's log-probability (temperature 1, untruncated).
     pub logprobs: bool,
+    /// Beside each sampled token's log-probability, record those of this many most likely tokens.
+    // Left out when it asks for nothing, so that settings from before it keep their hash.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub top_logprobs: usize,
+}
+
+/// The most likely ids at one position with their log-probabilities, most likely first.
+pub type Likeliest = Vec<(u32, f32)>;
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 impl Sampling {
@@ -47,6 +58,7 @@ impl Sampling {
             thinking: None,
             stop: Vec::new(),
             logprobs: false,
+            top_logprobs: 0,
         }
     }
 }
@@ -129,6 +141,8 @@ pub struct Completion {
     pub logprobs: Option<Vec<f32>>,
     /// The thought, when there was a budget for one and it was opened.
     pub thought: Option<Thought>,
+    /// The most likely ids at each sampled token, when asked for.
+    pub top_logprobs: Option<Vec<Likeliest>>,
     /// Milliseconds from submission to the last token.
     pub wall_ms: u64,
 }

@@ -150,6 +150,8 @@ impl Backend for Scripted {
                 // The script is the only thing that could have been said.
                 logprobs: run.request.sampling.logprobs.then(|| vec![0.0; tokens.len()]),
                 thought: None,
+                top_logprobs: (run.request.sampling.top_logprobs > 0)
+                    .then(|| tokens.iter().map(|id| vec![(*id, 0.0)]).collect()),
                 wall_ms: run.submitted.elapsed().as_millis() as u64,
             });
         }

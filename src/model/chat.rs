@@ -104,12 +104,34 @@ impl ChatTemplate {
 
     /// The text of a conversation, ending with the opening of an assistant turn when `open`.
     pub fn render<M: Serialize>(&self, messages: &[M], open: bool) -> Result<String> {
+        self.render_with(messages, open, &[], &serde_json::Map::new())
+    }
+
+    /// The same with tools that the model may call, and further names that the template may read, such as
+    /// `enable_thinking`. Without tools the template's `tools` is undefined. Errors on a name that is taken.
+    pub fn render_with<M: Serialize>(
+        &self,
+        messages: &[M],
+        open: bool,
+        tools: &[serde_json::Value],
+        names: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<String> {
+        const TAKEN: [&str; 5] = ["messages", "add_generation_prompt", "bos_token", "eos_token", "tools"];
+        if let Some(name) = names.keys().find(|name| TAKEN.contains(&name.as_str())) {
+            return Err(Error::invalid(format!("the chat template's `{name}` cannot be set by name"))
+                .hint("set it through messages and tools"));
+        }
         let template = self.environment.get_template(NAME).map_err(|e| Error::invalid(chain(&e)))?;
+        let mut names = names.clone();
+        if !tools.is_empty() {
+            names.insert("tools".to_owned(), tools.into());
+        }
         let context = minijinja::context! {
             messages => Value::from(Serde(messages)),
             add_generation_prompt => open,
             bos_token => self.bos.clone(),
             eos_token => self.eos.clone(),
+            ..Value::from(Serde(&names))
         };
         let stack = std::thread::Builder::new().stack_size(STACK);
         let rendered = std::thread::scope(|scope| {
@@ -149,6 +171,13 @@ impl ChatTemplate {
             _ => Err(Error::invalid("the chat template does not write an assistant's content as it stands")
                 .hint("episodes of several turns need a template that does")),
         }
+    }
+
+    /// Whether the template has a place for tools.
+    pub fn takes_tools(&self) -> bool {
+        self.environment
+            .get_template(NAME)
+            .is_ok_and(|template| template.undeclared_variables(false).contains("tools"))
     }
 
     /// The template itself.
@@ -312,6 +341,21 @@ mod tests {
             json!([1, 2, 3]),
         );
         assert_eq!(text.unwrap(), "1");
+    }
+
+    #[test]
+    fn tools_and_further_names_reach_the_template() {
+        let text = "{% if tools %}{{ tools | tojson }}{% endif %}{{ enable_thinking is defined and enable_thinking }}";
+        let template = ChatTemplate::new(text.to_owned(), "", "", "t").unwrap();
+        let names = |value: serde_json::Value| value.as_object().unwrap().clone();
+        let none: [serde_json::Value; 0] = [];
+        let tools = [json!({"name": "f", "parameters": {"b": 1, "a": 2}})];
+        let rendered = template.render_with(&none, true, &tools, &names(json!({"enable_thinking": true})));
+        assert_eq!(rendered.unwrap(), r#"[{"name": "f", "parameters": {"b": 1, "a": 2}}]True"#);
+        assert_eq!(template.render(&none, true).unwrap(), "False");
+        assert!(template.render_with(&none, true, &[], &names(json!({"messages": []}))).is_err());
+        assert!(template.takes_tools());
+        assert!(!ChatTemplate::new("{{ messages }}".into(), "", "", "t").unwrap().takes_tools());
     }
 
     #[test]

@@ -14,6 +14,8 @@ mod invariance;
 #[cfg(all(feature = "engine", feature = "site"))]
 mod planned;
 mod reference;
+#[cfg(all(feature = "serve", unix))]
+mod serve;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod site;
 #[cfg(all(feature = "engine", feature = "site", unix))]

@@ -3,7 +3,7 @@
 use crate::common::{expect, run};
 
 #[test]
-#[cfg(all(feature = "engine", feature = "site"))]
+#[cfg(all(feature = "engine", feature = "serve", feature = "site"))]
 fn docs_cli_md_is_current() {
     let output = expect(0, &["reference"]);
     let generated = String::from_utf8(output.stdout).unwrap();

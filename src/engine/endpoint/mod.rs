@@ -168,6 +168,7 @@ impl Shared {
             prompt_tokens: answer.prompt_tokens,
             completion_tokens: answer.completion_tokens,
             thought: None,
+            top_logprobs: None,
             logprobs: None,
             wall_ms: job.submitted.elapsed().as_millis() as u64,
         })

@@ -9,7 +9,7 @@ use super::runner::Pools;
 use super::sample::StreamKey;
 use super::stop::StopWatch;
 use super::thinking::Thinking;
-use crate::engine::Request;
+use crate::engine::{Likeliest, Request};
 use crate::error::Result;
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -28,6 +28,8 @@ pub struct Run {
     pub prompt: usize,
     /// Log-probability of each sampled id, when asked for.
     pub logprobs: Vec<f32>,
+    /// The most likely ids at each sampled id, when asked for.
+    pub top_logprobs: Vec<Likeliest>,
     /// Stop strings, when there are any.
     pub watch: Option<StopWatch>,
     /// The call's thought, when it has a budget.
@@ -214,6 +216,7 @@ impl Lanes {
             prompt: tokens.len(),
             tokens,
             logprobs: Vec::new(),
+            top_logprobs: Vec::new(),
             watch: (!request.sampling.stop.is_empty()).then(|| StopWatch::new(request.sampling.stop.clone())),
             thinking,
             key: StreamKey::new(&request.stream),

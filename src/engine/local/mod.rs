@@ -20,7 +20,7 @@ mod thinking;
 pub use crate::model::kernel::instruction_set;
 pub use plan::MemoryPlan;
 
-use super::{Backend, Completion, Finish, Identity, Request};
+use super::{Backend, Completion, Finish, Identity, Likeliest, Request};
 use crate::environment::Message;
 use crate::error::{Error, Result};
 use crate::model::{Compute, Lora, Model};
@@ -89,6 +89,17 @@ pub struct Counters {
     pub decode_tokens: u64,
     /// Steps in which the network ran.
     pub steps: u64,
+}
+
+/// What a running call has sampled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SoFar<'a> {
+    /// Sampled ids.
+    pub tokens: &'a [u32],
+    /// Their log-probabilities, when asked for.
+    pub logprobs: &'a [f32],
+    /// The most likely ids in the place of each, when asked for.
+    pub top_logprobs: &'a [Likeliest],
 }
 
 /// The engine.
@@ -214,6 +225,31 @@ impl Engine {
         self.lanes.queue.len() < before
     }
 
+    /// Its sizes.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Names of the registered adapters, by handle.
+    pub fn adapter_names(&self) -> Vec<String> {
+        self.adapters.clone()
+    }
+
+    /// Calls that hold a slot.
+    pub fn running(&self) -> usize {
+        self.lanes.running()
+    }
+
+    /// What a running call has sampled so far. `None` for one that waits or is not in flight.
+    pub fn sampled(&self, id: u64) -> Option<SoFar<'_>> {
+        let run = self.lanes.lanes[self.lanes.lane_of(id)?].run.as_ref()?;
+        Some(SoFar {
+            tokens: &run.tokens[run.prompt..],
+            logprobs: &run.logprobs,
+            top_logprobs: &run.top_logprobs,
+        })
+    }
+
     fn check(&self, request: &Request) -> Result<()> {
         let place = format!("request {}", request.id);
         let refuse = |what: String| Err(Error::invalid(what).at(&place));
@@ -304,12 +340,19 @@ impl Engine {
             if let Some(run) = &mut self.lanes.lanes[*lane].run {
                 run.tokens.push(drawn.token);
                 run.logprobs.extend(drawn.logprob);
+                let listed = run.request.sampling.top_logprobs > 0;
+                if listed {
+                    run.top_logprobs.push(drawn.top.clone());
+                }
                 if let Some(thinking) = &mut run.thinking {
                     let forced = thinking.drawn(&run.tokens);
                     if run.request.sampling.logprobs {
                         run.logprobs.extend(forced.iter().map(|_| f32::NAN));
                     }
                     run.tokens.extend_from_slice(forced);
+                    if listed {
+                        run.top_logprobs.extend(forced.iter().map(|_| Likeliest::new()));
+                    }
                 }
             }
         }
@@ -355,6 +398,7 @@ impl Engine {
             prompt_tokens: Some(run.prompt),
             thought: run.thinking.as_ref().and_then(Thinking::thought),
             logprobs: run.request.sampling.logprobs.then_some(run.logprobs),
+            top_logprobs: (run.request.sampling.top_logprobs > 0).then_some(run.top_logprobs),
             wall_ms: run.submitted.elapsed().as_millis() as u64,
         })
     }

@@ -4,7 +4,7 @@
 
 use super::kernels;
 use super::runner::not_finite;
-use crate::engine::{Sampling, Stream};
+use crate::engine::{Likeliest, Sampling, Stream};
 use crate::error::{Error, Result};
 use crate::philox::philox4x32;
 use sha2::{Digest, Sha256};
@@ -37,12 +37,14 @@ impl StreamKey {
 }
 
 /// A drawn token.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Drawn {
     /// Its id.
     pub token: u32,
     /// Its log-probability at temperature 1 over the whole row, when asked for.
     pub logprob: Option<f32>,
+    /// The most likely ids in its place, as many as asked for.
+    pub top: Likeliest,
 }
 
 /// Refuses settings that mean nothing.
@@ -56,6 +58,8 @@ pub fn validate(s: &Sampling) -> Result<()> {
         format!("min_p {} is not in [0, 1]", s.min_p)
     } else if s.max_tokens == 0 {
         "max_tokens is 0: nothing would be sampled".to_string()
+    } else if s.top_logprobs > 0 && !s.logprobs {
+        "top_logprobs needs logprobs".to_string()
     } else if s.stop.iter().any(String::is_empty) {
         "a stop string is empty".to_string()
     } else {
@@ -88,14 +92,39 @@ pub fn draw(
         } else {
             pick(allowed, top, sampling, key.unit(index), scratch)
         };
+        let mut top_ids = Vec::new();
         let logprob = sampling.logprobs.then(|| {
             let shift = kernels::maximum(logits);
             scratch.weights.resize(logits.len(), 0.0);
             let sum = kernels::exp_into(logits, shift, 1.0, &mut scratch.weights);
-            (f64::from(logits[token as usize]) - f64::from(shift) - sum.ln()) as f32
+            let of = |logit: f32| (f64::from(logit) - f64::from(shift) - sum.ln()) as f32;
+            let drawn = of(logits[token as usize]);
+            top_ids = likeliest(allowed, sampling.top_logprobs, logits[token as usize], drawn);
+            drawn
         });
-        Ok(Drawn { token, logprob })
+        Ok(Drawn { token, logprob, top: top_ids })
     })
+}
+
+/// The `count` likeliest ids with their log-probabilities, given the logit and the log-probability of any id.
+pub fn likeliest(allowed: &[f32], count: usize, logit: f32, logprob: f32) -> Likeliest {
+    let mut ids = greatest(allowed, count);
+    ids.iter_mut().for_each(|(_, x)| *x = (f64::from(*x) - f64::from(logit) + f64::from(logprob)) as f32);
+    ids
+}
+
+/// The `count` greatest numbers with their places, greatest first (ties: lower place).
+fn greatest(numbers: &[f32], count: usize) -> Likeliest {
+    let mut kept: Likeliest = Vec::with_capacity(count.min(numbers.len()) + 1);
+    for (id, x) in (0..).zip(numbers) {
+        if kept.len() == count && kept.last().is_none_or(|(_, least)| x <= least) {
+            continue;
+        }
+        let at = kept.partition_point(|(_, other)| other >= x);
+        kept.insert(at, (id, *x));
+        kept.truncate(count);
+    }
+    kept
 }
 
 /// Buffers that each thread keeps between draws.
@@ -192,6 +221,20 @@ mod tests {
             counts[draw(logits, logits.len(), s, &key, i).unwrap().token as usize] += 1.0 / n as f64;
         }
         counts
+    }
+
+    #[test]
+    fn the_likeliest_are_listed_with_their_log_probabilities() {
+        assert_eq!(greatest(&[1.0, 3.0, 2.0, 3.0], 3), [(1, 3.0), (3, 3.0), (2, 2.0)]);
+        assert_eq!((greatest(&[1.0], 0), greatest(&[1.0], 5)), (vec![], vec![(0, 1.0)]));
+        let s = Sampling { logprobs: true, top_logprobs: 2, ..sampling(2.0, 0, 1.0, 0.0) };
+        let logits = [0.1, 2.0, -1.0, 1.5];
+        let drawn = draw(&logits, 3, &s, &key("top"), 0).unwrap();
+        let sum: f32 = logits.iter().map(|x| x.exp()).sum();
+        assert_eq!(drawn.top.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 0], "3 is padding");
+        for (id, logprob) in drawn.top.iter().copied().chain([(drawn.token, drawn.logprob.unwrap())]) {
+            assert!((logprob - (logits[id as usize] - sum.ln())).abs() < 1e-6);
+        }
     }
 
     fn close(got: &[f64], want: &[f64]) {

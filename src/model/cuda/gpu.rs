@@ -254,31 +254,6 @@ impl Gpu {
         shared: usize,
         args: &[Arg],
     ) -> Result<()> {
-        self.start(function, grid, block, shared, args, false)
-    }
-
-    /// The same for a kernel that itself waits for the one before it (`begin` in `common.cu`): its first part may run
-    /// while that one ends.
-    pub fn launch_early(
-        &self,
-        function: &CudaFunction,
-        grid: [usize; 3],
-        block: [usize; 2],
-        shared: usize,
-        args: &[Arg],
-    ) -> Result<()> {
-        self.start(function, grid, block, shared, args, self.capability.0 >= 9)
-    }
-
-    fn start(
-        &self,
-        function: &CudaFunction,
-        grid: [usize; 3],
-        block: [usize; 2],
-        shared: usize,
-        args: &[Arg],
-        early: bool,
-    ) -> Result<()> {
         assert!(args.len() <= MOST_ARGS, "a kernel has at most {MOST_ARGS} arguments");
         let mut values = [0u64; MOST_ARGS];
         let mut pointers = [std::ptr::null_mut::<c_void>(); MOST_ARGS];
@@ -298,32 +273,18 @@ impl Gpu {
             };
         }
         self.bind()?;
-        // SAFETY: plain numbers and null pointers.
-        let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
-        attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attribute.value.programmaticStreamSerializationAllowed = 1;
-        let config = sys::CUlaunchConfig {
-            gridDimX: grid[0] as u32,
-            gridDimY: grid[1] as u32,
-            gridDimZ: grid[2] as u32,
-            blockDimX: block[0] as u32,
-            blockDimY: block[1] as u32,
-            blockDimZ: 1,
-            sharedMemBytes: shared as u32,
-            hStream: self.stream.cu_stream(),
-            attrs: &raw mut attribute,
-            numAttrs: u32::from(early),
-        };
-        // SAFETY: the callers in this crate pass what the kernel's signature asks for; all of it is copied by the call.
+        let dims = |d: [usize; 3]| (d[0] as u32, d[1] as u32, d[2] as u32);
+        // SAFETY: the callers in this crate pass what the kernel's signature asks for; arguments are copied by the call.
         unsafe {
-            sys::cuLaunchKernelEx(
-                &config,
+            result::launch_kernel(
                 function.cu_function(),
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
+                dims(grid),
+                dims([block[0], block[1], 1]),
+                shared as u32,
+                self.stream.cu_stream(),
+                &mut pointers[..args.len()],
             )
         }
-        .result()
         .map_err(failed("starting a kernel"))
     }
 

@@ -28,8 +28,8 @@ const SOURCES: [&str; 4] = [
     include_str!("kernels/delta.cu"),
 ];
 
-/// Most parts of an output's sum: as many as a block has warps.
-const MOST_SHARES: usize = 16;
+/// Most parts of an output's sum: as many as a block has warps. With more, two blocks would not fit a multiprocessor.
+const MOST_SHARES: usize = 8;
 
 /// Bytes of the structure that asks for a token: `rms_norm` reads the row that it starts with.
 pub const DRAW_BYTES: usize = 32;

@@ -162,11 +162,20 @@ const NAMES: [&str; 10] = [
     "product_gate",
 ];
 
-/// Products in bf16: for few rows, for many, and for many with larger blocks.
-const TILED: [&str; 9] = [
-    "product_few_store",
-    "product_few_add",
-    "product_few_gate",
+/// Products in bf16: for up to 8, 16 and 32 rows, and for more; the wide ones have larger blocks.
+const TILED: [&str; 18] = [
+    "product_few_8_store",
+    "product_few_8_add",
+    "product_few_8_gate",
+    "product_few_16_store",
+    "product_few_16_add",
+    "product_few_16_gate",
+    "product_few_32_store",
+    "product_few_32_add",
+    "product_few_32_gate",
+    "product_few_32_wide_store",
+    "product_few_32_wide_add",
+    "product_few_32_wide_gate",
     "product_many_store",
     "product_many_add",
     "product_many_gate",
@@ -364,7 +373,7 @@ impl Network {
             blocks(c.hidden).into(),
             (c.norm_eps as f32).into(),
         ];
-        self.gpu.launch_early(self.function("rms_norm")?, [count, 1, 1], [256, 1], 0, &args)
+        self.gpu.launch(self.function("rms_norm")?, [count, 1, 1], [256, 1], 0, &args)
     }
 
     fn attend(&self, number: usize, norms: Option<&[Buffer; 2]>, stride: usize, step: &Step) -> Result<()> {
@@ -386,7 +395,7 @@ impl Network {
             (c.norm_eps as f32).into(),
         ];
         let grid = [count, c.heads + 2 * c.kv_heads, 1];
-        self.gpu.launch_early(self.function("turn")?, grid, [WARP, 1], 0, &args)?;
+        self.gpu.launch(self.function("turn")?, grid, [WARP, 1], 0, &args)?;
         let args = [
             (&w.queries).into(),
             Arg::At(keys),
@@ -401,7 +410,7 @@ impl Network {
             stride.into(),
         ];
         let splits = step.splits.min(SPLITS);
-        self.gpu.launch_early(self.function("attend")?, [count, c.kv_heads, splits], [256, 1], 0, &args)
+        self.gpu.launch(self.function("attend")?, [count, c.kv_heads, splits], [256, 1], 0, &args)
     }
 
     fn recur(&self, number: usize, weights: [&Buffer; 4], stride: usize, step: &Step) -> Result<()> {
@@ -418,7 +427,7 @@ impl Network {
             stride.into(),
         ];
         let grid = [count, delta.channels().div_ceil(256), 1];
-        self.gpu.launch_early(self.function("convolve")?, grid, [256, 1], 0, &args)?;
+        self.gpu.launch(self.function("convolve")?, grid, [256, 1], 0, &args)?;
         let args = [
             (&w.projected).into(),
             (&w.convolved).into(),
@@ -433,7 +442,7 @@ impl Network {
         let (heads, width) = (delta.shape.value_heads, delta.shape.value_dim);
         let slice = if width.is_multiple_of(32) { 32 } else { width };
         let grid = [count, heads, width / slice];
-        self.gpu.launch_early(self.function("recur")?, grid, [slice * 4, 1], 0, &args)?;
+        self.gpu.launch(self.function("recur")?, grid, [slice * 4, 1], 0, &args)?;
         let args = [
             (&w.read).into(),
             (&w.projected).into(),
@@ -444,7 +453,7 @@ impl Network {
             blocks(delta.values()).into(),
             (c.norm_eps as f32).into(),
         ];
-        self.gpu.launch_early(self.function("norm_and_gate")?, [count, heads, 1], [WARP, 1], 0, &args)
+        self.gpu.launch(self.function("norm_and_gate")?, [count, heads, 1], [WARP, 1], 0, &args)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -475,7 +484,7 @@ impl Network {
                 matrix.blocks.into(),
                 w.h_stride.into(),
             ];
-            self.gpu.launch_early(self.function("shrink")?, [step.count, 8, 1], [128, 1], 0, &args)?;
+            self.gpu.launch(self.function("shrink")?, [step.count, 8, 1], [128, 1], 0, &args)?;
         }
         let after = match site {
             Site::Input => After::Store,
@@ -513,7 +522,7 @@ impl Network {
         let args = [Arg::Struct(bytes)];
         if self.precision == Precision::F32 {
             let name = ["product_store", "product_add", "product_gate"][after as usize];
-            return self.gpu.launch_early(
+            return self.gpu.launch(
                 self.function(name)?,
                 [tiles, rows.div_ceil(8), 1],
                 [WARP, 16],
@@ -521,19 +530,24 @@ impl Network {
                 &args,
             );
         }
-        let wide = rows.div_ceil(64) * tiles.div_ceil(8) >= FULL;
-        let (kind, grid, block, shared) = if rows <= 8 {
-            let shared = matrix.shares * 8 * (16 + 4) * size_of::<f32>();
-            (0, [tiles, 1, 1], [WARP, matrix.shares], shared)
-        } else if wide {
-            (2, [rows.div_ceil(64), tiles.div_ceil(8), 1], [128, 1], stage_bytes(4))
+        let (kind, grid, block, shared) = if rows <= 32 {
+            let (kind, together, groups) = match rows {
+                0..=8 => (0, 1, 1),
+                9..=16 => (1, 1, 2),
+                _ if tiles >= 2 * FULL => (3, 2, 4),
+                _ => (2, 1, 4),
+            };
+            let shared = matrix.shares * groups.min(2) * 8 * (together * 16 + 4) * size_of::<f32>();
+            (kind, [tiles.div_ceil(together), 1, 1], [WARP, matrix.shares], shared)
+        } else if rows.div_ceil(64) * tiles.div_ceil(8) >= FULL {
+            (5, [rows.div_ceil(64), tiles.div_ceil(8), 1], [128, 1], stage_bytes(4))
         } else {
             let (across, down) = (rows.div_ceil(32), tiles.div_ceil(4));
             let parts = if across * down < FULL { (2 * FULL).div_ceil(across * down) } else { 1 };
-            (1, [across, down, parts.min(matrix.shares)], [128, 1], stage_bytes(2))
+            (4, [across, down, parts.min(matrix.shares)], [128, 1], stage_bytes(2))
         };
         let name = TILED[kind * 3 + after as usize];
-        self.gpu.launch_early(self.function(name)?, grid, block, shared, &args)
+        self.gpu.launch(self.function(name)?, grid, block, shared, &args)
     }
 
     /// Logits of chosen rows into the workspace. `chosen` holds, every [`super::DRAW_BYTES`], the number of a row or

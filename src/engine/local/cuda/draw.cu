@@ -93,7 +93,6 @@ __device__ u32 reach(const float* logits, int allowed, Weigher weigher, u32 floo
 extern "C" __global__ void __launch_bounds__(THREADS)
     draw(const float* __restrict__ all_logits, const Draw* __restrict__ draws, Drawn* __restrict__ out, int vocab,
          int allowed, int stride) {
-    begin();
     const Draw wanted = draws[blockIdx.x];
     if (wanted.row < 0) return;
     const float* logits = all_logits + (size_t)blockIdx.x * stride;

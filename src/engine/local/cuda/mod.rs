@@ -10,7 +10,8 @@ use super::Options;
 use super::attention::Place;
 use super::plan::MemoryPlan;
 use super::runner::{Ask, Pools, Runner, StepRow, not_finite};
-use super::sample::Drawn;
+use super::sample::{self, Drawn};
+use crate::engine::Likeliest;
 use crate::error::{Error, Result};
 use crate::model::Lora;
 use crate::model::cuda::compile::Kernels;
@@ -172,8 +173,21 @@ impl Card {
             self.vocabulary.min(vocab).into(),
             vocab.into(),
         ];
-        gpu.launch_early(&self.draw, [draws, 1, 1], [1024, 1], 0, &args)?;
+        gpu.launch(&self.draw, [draws, 1, 1], [1024, 1], 0, &args)?;
         gpu.receive(&self.device_answers, &mut self.answers, draws)
+    }
+
+    /// The likeliest tokens beside a drawn one, where they are asked for: from its logits, which are still there.
+    fn likeliest(&self, number: usize, ask: &Ask, answer: &Answer) -> Result<Likeliest> {
+        if ask.sampling.top_logprobs == 0 {
+            return Ok(Vec::new());
+        }
+        let vocab = self.network.config().vocab;
+        let logits: Vec<f32> =
+            self.network.gpu().read(&self.work.logits, number * vocab * size_of::<f32>(), vocab)?;
+        let drawn = logits[answer.token as usize];
+        let allowed = &logits[..self.vocabulary.min(vocab)];
+        Ok(sample::likeliest(allowed, ask.sampling.top_logprobs, drawn, answer.logprob))
     }
 
     /// Records the step of that many rows.
@@ -233,10 +247,13 @@ impl Runner for Card {
             self.queue(rows.len(), asks.len(), splits)?;
         }
         self.network.gpu().wait()?;
-        let finish = |(ask, answer): (&Ask, &Answer)| match u32::try_from(answer.token) {
-            Ok(token) => Ok(Drawn { token, logprob: ask.sampling.logprobs.then_some(answer.logprob) }),
-            Err(_) => Err(not_finite().at(format!("request {}", ask.request))),
+        let finish = |(number, (ask, answer)): (usize, (&Ask, &Answer))| {
+            let Ok(token) = u32::try_from(answer.token) else {
+                return Err(not_finite().at(format!("request {}", ask.request)));
+            };
+            let top = self.likeliest(number, ask, answer)?;
+            Ok(Drawn { token, logprob: ask.sampling.logprobs.then_some(answer.logprob), top })
         };
-        asks.iter().zip(self.answers.iter()).map(finish).collect()
+        asks.iter().zip(self.answers.iter()).enumerate().map(finish).collect()
     }
 }

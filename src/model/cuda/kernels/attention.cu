@@ -31,7 +31,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __shared__ float gathered[WARPS * GROUP * HEAD_DIM];
     __shared__ bool last;
     const int row_number = blockIdx.x, head = blockIdx.y, split = blockIdx.z, thread = threadIdx.x, lane = thread % 32;
-    begin();
     const Row row = rows[row_number];
     const int positions = row.position + 1, chunks = (positions + CHUNK - 1) / CHUNK;
     if (row.lane < 0 || split >= chunks) return;

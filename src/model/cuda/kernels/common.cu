@@ -70,23 +70,6 @@ __device__ __forceinline__ size_t weight_place(int n, int k, int blocks) { retur
 #define INFINITY __int_as_float(0x7f800000)
 #endif
 
-// A kernel is started while the one before it still runs, where the card can do that. Until `await_before` it may read
-// nothing but weights; `let_next_start` says that the one after it may be started.
-__device__ __forceinline__ void let_next_start() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-__device__ __forceinline__ void await_before() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void begin() {
-    let_next_start();
-    await_before();
-}
-
 #define EVERYONE 0xffffffffu
 
 __device__ __forceinline__ float warp_sum(float x) {

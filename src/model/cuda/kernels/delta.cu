@@ -14,7 +14,6 @@ extern "C" __global__ void __launch_bounds__(256)
     convolve(const float* __restrict__ projected, const Row* __restrict__ rows, const float* __restrict__ weights,
              float* __restrict__ convolved, const float* __restrict__ memories, int stride) {
     const int channel = blockIdx.y * 256 + threadIdx.x, number = blockIdx.x;
-    begin();
     const Row row = rows[number];
     if (row.lane < 0 || channel >= CHANNELS) return;
     const float* tail = memories + (size_t)row.lane * MEMORY + channel;
@@ -88,7 +87,6 @@ extern "C" __global__ void __launch_bounds__(DELTA_THREADS)
           const float* __restrict__ decay, const float* __restrict__ step_bias, float* __restrict__ memories,
           float* __restrict__ read, int count, int stride) {
     const int first = blockIdx.x, head = blockIdx.y, thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
-    begin();
     const Row start = rows[first];
     if (start.lane < 0 || (first > 0 && rows[first - 1].lane == start.lane)) return;
     __shared__ __align__(16) float q[TOGETHER][DELTA_KEYS], k[TOGETHER][DELTA_KEYS];
@@ -200,7 +198,6 @@ extern "C" __global__ void __launch_bounds__(32)
     norm_and_gate(const float* __restrict__ read, const float* __restrict__ projected, const Row* __restrict__ rows,
                   const float* __restrict__ weight, T* __restrict__ out, int stride, int out_blocks, float eps) {
     const int number = blockIdx.x, head = blockIdx.y, lane = threadIdx.x;
-    begin();
     if (rows[number].lane < 0) return;
     const float* x = read + ((size_t)number * VALUE_HEADS + head) * DELTA_VALUES;
     float sum = 0.0f;

@@ -55,7 +55,7 @@ __device__ __forceinline__ void finish_gated(const Product& p, int row, int tile
 #ifdef BF16
 __device__ __forceinline__ uint4 load_weights(const T* p) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
 
@@ -90,9 +90,7 @@ __device__ __forceinline__ void product_few(const Product& p) {
         for (int j = 0; j < GROUPS; j++)
 #pragma unroll
             for (int k = 0; k < 4; k++) c[i][j][k] = 0.0f;
-    let_next_start();
 
-    bool waited = false;
     for (int block = warp; block < p.blocks; block += warps * AHEAD) {
         uint4 a[AHEAD][TILES][4];
 #pragma unroll
@@ -106,9 +104,6 @@ __device__ __forceinline__ void product_few(const Product& p) {
                         a[ahead][i][k] = load_weights(w + ((size_t)i * p.blocks + at) * 1024 + k * 256);
             }
         }
-        // The first weights are on their way; rows may be read only now.
-        if (!waited) await_before();
-        waited = true;
 #pragma unroll
         for (int ahead = 0; ahead < AHEAD; ahead++) {
             const int at = block + ahead * warps;
@@ -190,19 +185,15 @@ __device__ __forceinline__ void product_many(const Product& p) {
         for (int j = 0; j < GROUPS; j++)
 #pragma unroll
             for (int k = 0; k < 4; k++) total[i][j][k] = 0.0f, c[i][j][k] = 0.0f;
-    let_next_start();
 
-    auto fetch_weights = [&](int stage, int block) {
+    auto fetch = [&](int stage, int block) {
         uint4* to = stages + stage * STAGE;
 #pragma unroll
         for (int piece = thread; piece < W; piece += 128)
             copy_ahead(to + piece, w + ((size_t)(piece / 128) * p.blocks + block) * 128 + piece % 128);
-    };
-    auto fetch_rows = [&](int stage, int block) {
-        uint4* to = stages + stage * STAGE + W;
 #pragma unroll
         for (int piece = thread; piece < 2 * GROUPS * 64; piece += 128)
-            copy_ahead(to + piece, x + ((size_t)(piece / 64) * p.blocks + block) * 64 + piece % 64);
+            copy_ahead(to + W + piece, x + ((size_t)(piece / 64) * p.blocks + block) * 64 + piece % 64);
     };
     // The blocks in the order of the shares.
     struct Walk {
@@ -215,13 +206,7 @@ __device__ __forceinline__ void product_many(const Product& p) {
     Walk ahead = {first_share, first_share}, now = ahead;
 #pragma unroll
     for (int stage = 0; stage < STAGES - 1; stage++) {
-        if (ahead.share < end_share) fetch_weights(stage, ahead.block), ahead.step(p);
-    }
-    await_before();
-    ahead = now;
-#pragma unroll
-    for (int stage = 0; stage < STAGES - 1; stage++) {
-        if (ahead.share < end_share) fetch_rows(stage, ahead.block), ahead.step(p);
+        if (ahead.share < end_share) fetch(stage, ahead.block), ahead.step(p);
         asm volatile("cp.async.commit_group;");
     }
     const size_t corner = (size_t)blockIdx.y * gridDim.x + blockIdx.x;
@@ -231,8 +216,7 @@ __device__ __forceinline__ void product_many(const Product& p) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
         __syncthreads();
         if (ahead.share < end_share) {
-            const int stage = (number + STAGES - 1) % STAGES;
-            fetch_weights(stage, ahead.block), fetch_rows(stage, ahead.block), ahead.step(p);
+            fetch((number + STAGES - 1) % STAGES, ahead.block), ahead.step(p);
         }
         asm volatile("cp.async.commit_group;");
         const uint4* from = stages + number % STAGES * STAGE;
@@ -304,16 +288,19 @@ __device__ __forceinline__ void product_many(const Product& p) {
 }
 
 #define FEW(NAME, TILES, GROUPS, AHEAD)                                                                                      \
-    extern "C" __global__ void __launch_bounds__(512) NAME##_store(Product p) { product_few<TILES, GROUPS, AHEAD, STORE>(p); } \
-    extern "C" __global__ void __launch_bounds__(512) NAME##_add(Product p) { product_few<TILES, GROUPS, AHEAD, ADD>(p); }     \
-    extern "C" __global__ void __launch_bounds__(512) NAME##_gate(Product p) { product_few<TILES, GROUPS, AHEAD, GATE>(p); }
+    extern "C" __global__ void __launch_bounds__(256, 2) NAME##_store(Product p) { product_few<TILES, GROUPS, AHEAD, STORE>(p); } \
+    extern "C" __global__ void __launch_bounds__(256, 2) NAME##_add(Product p) { product_few<TILES, GROUPS, AHEAD, ADD>(p); }     \
+    extern "C" __global__ void __launch_bounds__(256, 2) NAME##_gate(Product p) { product_few<TILES, GROUPS, AHEAD, GATE>(p); }
 
 #define MANY(NAME, TILES, GROUPS, STAGES, RESIDENT)                                                                                     \
     extern "C" __global__ void __launch_bounds__(128, RESIDENT) NAME##_store(Product p) { product_many<TILES, GROUPS, STAGES, STORE>(p); } \
     extern "C" __global__ void __launch_bounds__(128, RESIDENT) NAME##_add(Product p) { product_many<TILES, GROUPS, STAGES, ADD>(p); }     \
     extern "C" __global__ void __launch_bounds__(128, RESIDENT) NAME##_gate(Product p) { product_many<TILES, GROUPS, STAGES, GATE>(p); }
 
-FEW(product_few, 1, 1, 4)
+FEW(product_few_8, 1, 1, 4)
+FEW(product_few_16, 1, 2, 3)
+FEW(product_few_32, 1, 4, 2)
+FEW(product_few_32_wide, 2, 4, 1)
 MANY(product_many, 2, 2, 4, 4)
 MANY(product_many_wide, 4, 4, 4, 2)
 
@@ -326,7 +313,6 @@ __device__ __forceinline__ void product_plain(const Product& p) {
     const int lane = threadIdx.x, warp = threadIdx.y, inner = p.blocks * 64;
     const int first_row = blockIdx.y * 8;
     const T* w = p.w + ((size_t)blockIdx.x * 16 + warp) * inner;
-    begin();
     float c[8] = {};
     for (int k = lane; k < inner; k += 32) {
         float weight = w[k];

@@ -4,7 +4,6 @@
 // x[row] = table[token of row]. grid: rows.
 extern "C" __global__ void embed(const T* __restrict__ table, const Row* __restrict__ rows, float* __restrict__ x,
                                  int width, int blocks) {
-    begin();
     const int token = rows[blockIdx.x].token;
     for (int i = threadIdx.x; i < width; i += blockDim.x)
         x[(size_t)blockIdx.x * width + i] = to_f32(table[weight_place(token, i, blocks)]);
@@ -15,7 +14,6 @@ extern "C" __global__ void embed(const T* __restrict__ table, const Row* __restr
 extern "C" __global__ void __launch_bounds__(256) rms_norm(const float* __restrict__ x, const float* __restrict__ weight,
                                                        T* __restrict__ out, const int* __restrict__ chosen, int width,
                                                        int blocks, float eps) {
-    begin();
     int row = chosen ? chosen[blockIdx.x * CHOSEN_STRIDE] : blockIdx.x;
     if (row < 0) return;
     const float* from = x + (size_t)row * width;
@@ -42,7 +40,6 @@ extern "C" __global__ void __launch_bounds__(32)
          const float* __restrict__ query_norm, const float* __restrict__ key_norm, float* __restrict__ queries,
          T* __restrict__ keys, T* __restrict__ values, int stride, int context, float eps) {
     __shared__ float head[HEAD_DIM];
-    begin();
     Row row = rows[blockIdx.x];
     if (row.lane < 0) return;
     int number = blockIdx.y, query_width = GATED ? 2 * HEAD_DIM : HEAD_DIM;
@@ -90,7 +87,6 @@ struct Pair {
 extern "C" __global__ void __launch_bounds__(128)
     shrink(const T* __restrict__ x, const Row* __restrict__ rows, const Pair* __restrict__ pairs, int sites, int site,
            float* __restrict__ h, int inner, int blocks, int h_stride) {
-    begin();
     int adapter = rows[blockIdx.x].adapter;
     if (adapter < 0) return;
     Pair pair = pairs[(size_t)adapter * sites + site];

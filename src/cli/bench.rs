@@ -1,9 +1,10 @@
 //! `bench engine`: measurements as a table or as JSON rows.
 
+use super::device::DeviceArgs;
 use super::print;
 use crate::bench::engine::{self, ModelChoice, Plan, What};
 use crate::error::Result;
-use crate::model::{Processor, Source, registry};
+use crate::model::{Source, registry};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -28,12 +29,8 @@ pub struct EngineArgs {
     /// Random weights of this `config.json`'s shape instead
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     config: Option<PathBuf>,
-    /// Where to compute: cpu, cuda, cuda:1
-    #[arg(long, default_value = "cpu")]
-    device: String,
-    /// Arithmetic type: f32, or bf16 (the default on a card)
-    #[arg(long)]
-    dtype: Option<String>,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// What to measure
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["decode", "prefill", "mixed"])]
     what: Vec<What>,
@@ -80,7 +77,7 @@ pub fn bench(command: &BenchCommand) -> Result<u8> {
             Some(path) => ModelChoice::Random(path.clone()),
             None => ModelChoice::Known(Source::parse(&args.model)?),
         },
-        processor: Processor::parse(&args.device, args.dtype.as_deref())?,
+        processor: args.device.processor()?,
         what: args.what.clone(),
         batch: args.batch.clone(),
         prompt: args.prompt,

@@ -353,6 +353,8 @@ pub struct CalibrateArgs {
     /// Sequences side by side
     #[arg(long, default_value_t = 24)]
     slots: usize,
+    #[command(flatten)]
+    device: super::device::DeviceArgs,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -395,7 +397,8 @@ pub fn gym(command: &GymCommand, terminal: &Terminal) -> Result<u8> {
 fn calibrate(args: &CalibrateArgs, terminal: &Terminal) -> Result<u8> {
     use crate::environment::{Environment, gym};
     let context = crate::stages::Context { observer: terminal, stop: &super::STOP, accept_engine: false };
-    let model = std::sync::Arc::new(crate::stages::lab::load(&args.model, &context)?);
+    let model =
+        std::sync::Arc::new(crate::stages::lab::load(&args.model, args.device.processor()?, &context)?);
     let harness = crate::experiment::Harness {
         examples: args.examples,
         answer_tokens: args.answer_tokens,

@@ -1,8 +1,10 @@
 //! The verbs that need an engine: demo, harvest, train, merge, run.
 
+use super::device::DeviceArgs;
 use super::{STOP, Workspace, print, print_json};
 use crate::cli::progress::Terminal;
 use crate::error::Result;
+use crate::model::Processor;
 use crate::stages::draft::{self, Ending};
 use crate::stages::{Context, Experiment, evaluate, harvest, lab::Lab, merge, train};
 use crate::write_lock::WriteLock;
@@ -26,6 +28,15 @@ pub struct StageArgs {
     /// Print the stage's receipt as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Options of a stage whose model answers tasks: these may run on a card.
+#[derive(Debug, clap::Args)]
+pub struct ComputeArgs {
+    #[command(flatten)]
+    stage: StageArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Options of the demo.
@@ -68,6 +79,7 @@ pub fn demo(args: &DemoArgs, terminal: &Terminal) -> Result<u8> {
 /// experiment says; the exit code is then 1, so that no later stage of a chain begins.
 fn stage<R: serde::Serialize>(
     args: &StageArgs,
+    processor: Processor,
     terminal: &Terminal,
     run: impl FnOnce(&Experiment, &mut Lab, &Context) -> Result<R>,
     refused: impl FnOnce(&R) -> bool,
@@ -76,7 +88,7 @@ fn stage<R: serde::Serialize>(
     let experiment = Experiment::open(&args.workspace.workspace, &args.experiment)?;
     let _lock = WriteLock::take(&experiment.workspace)?;
     let context = Context { observer: terminal, stop: &STOP, accept_engine: args.accept_engine };
-    let ended = run(&experiment, &mut Lab::default(), &context);
+    let ended = run(&experiment, &mut Lab::on(processor), &context);
     let followed = Ending::of(&experiment).and_then(|ending| match (&ended, &ending) {
         (Err(_), Ending::Planned) => Ok(draft::Texts::default()),
         _ => draft::texts(&experiment, &ending),
@@ -105,9 +117,10 @@ fn stage<R: serde::Serialize>(
 }
 
 /// `rederive harvest`
-pub fn harvest(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
+pub fn harvest(args: &ComputeArgs, terminal: &Terminal) -> Result<u8> {
     stage(
-        args,
+        &args.stage,
+        args.device.processor()?,
         terminal,
         harvest::harvest,
         |r| !r.passed,
@@ -124,6 +137,7 @@ pub fn harvest(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
 pub fn train(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
     stage(
         args,
+        Processor::Cpu,
         terminal,
         train::train,
         |_| false,
@@ -135,6 +149,7 @@ pub fn train(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
 pub fn merge(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
     stage(
         args,
+        Processor::Cpu,
         terminal,
         merge::merge,
         |r| !r.passed,
@@ -154,9 +169,10 @@ pub fn merge(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
 }
 
 /// `rederive run`
-pub fn run(args: &StageArgs, terminal: &Terminal) -> Result<u8> {
+pub fn run(args: &ComputeArgs, terminal: &Terminal) -> Result<u8> {
     stage(
-        args,
+        &args.stage,
+        args.device.processor()?,
         terminal,
         evaluate::evaluate,
         |_| false,

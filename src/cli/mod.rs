@@ -3,6 +3,8 @@
 
 #[cfg(feature = "engine")]
 mod bench;
+#[cfg(feature = "engine")]
+mod device;
 mod evidence;
 #[cfg(feature = "engine")]
 mod lab;
@@ -62,7 +64,7 @@ enum Command {
     New(evidence::NewArgs),
     /// Draw samples from the base model on training seeds and keep the verified ones
     #[cfg(feature = "engine")]
-    Harvest(lab::StageArgs),
+    Harvest(lab::ComputeArgs),
     /// Train the adapter of an experiment on its harvest
     #[cfg(feature = "engine")]
     Train(lab::StageArgs),
@@ -71,7 +73,7 @@ enum Command {
     Merge(lab::StageArgs),
     /// Run all arms on the evaluation seeds and decide by the plan's rule; resumes by default
     #[cfg(feature = "engine")]
-    Run(lab::StageArgs),
+    Run(lab::ComputeArgs),
     /// Show how far an experiment is
     Status(evidence::StatusArgs),
     /// Write current values into empty number links

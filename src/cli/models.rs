@@ -1,5 +1,6 @@
 //! `models fetch`, `models list`, `models logits`.
 
+use super::device::DeviceArgs;
 use super::progress::Terminal;
 use super::{print, print_json};
 use crate::error::{Error, Result};
@@ -50,12 +51,8 @@ The cache is $REDERIVE_CACHE/models, else $XDG_CACHE_HOME/rederive/models, else 
         /// Merge the adapter into the weights first
         #[arg(long, requires = "adapter")]
         merged: bool,
-        /// Where to compute: cpu, cuda, cuda:1
-        #[arg(long, default_value = "cpu")]
-        device: String,
-        /// Arithmetic type: f32, or bf16 (the default on a card)
-        #[arg(long)]
-        dtype: Option<String>,
+        #[command(flatten)]
+        device: DeviceArgs,
         /// Logits at every position, not at the last alone
         #[arg(long)]
         all: bool,
@@ -78,8 +75,8 @@ pub fn models(command: &ModelsCommand, terminal: &Terminal) -> Result<u8> {
             }
         }
         ModelsCommand::List { json } => list(*json)?,
-        ModelsCommand::Logits { model, tokens, adapter, merged, device, dtype, all, json } => {
-            let processor = Processor::parse(device, dtype.as_deref())?;
+        ModelsCommand::Logits { model, tokens, adapter, merged, device, all, json } => {
+            let processor = device.processor()?;
             logits(model, processor, tokens, adapter.as_deref(), *merged, *all, *json)?;
         }
     }

@@ -1,5 +1,6 @@
 //! `rederive serve`: a model and its adapters over the OpenAI API, until it is asked to stop.
 
+use super::device::DeviceArgs;
 use super::progress::{Terminal, line};
 use super::{STOP, print, until_stopped};
 use crate::engine::local::{Engine, Options as Sizes};
@@ -53,12 +54,8 @@ pub struct ServeArgs {
     /// File with the key that clients must send; the variable REDERIVE_API_KEY does the same
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// Where to compute: cpu, cuda, or cuda:1 for a second card
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    device: String,
-    /// Arithmetic type: f32 or bf16 [default: f32 on the processor, bf16 on a card]
-    #[arg(long, value_name = "TYPE")]
-    dtype: Option<String>,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Calls that run at the same time
     #[arg(long, default_value_t = 8)]
     slots: usize,
@@ -106,7 +103,7 @@ pub fn serve(args: &ServeArgs, terminal: &Terminal) -> Result<u8> {
     let api_key = api_key(args)?;
     // Said before the model is loaded.
     listen.check(api_key.is_some())?;
-    let processor = Processor::parse(&args.device, args.dtype.as_deref())?;
+    let processor = args.device.processor()?;
     let (source, folders) = (args.model.clone(), args.adapters.clone());
     let (model, adapters) =
         until_stopped("load the model", terminal, move || load(&source, processor, folders))?;

@@ -192,7 +192,7 @@ fn player(
         Deploy::Merged => {
             let folder = merge::folder(experiment)?;
             lab.release();
-            let model = Arc::new(lab::load(&folder.to_string_lossy(), context)?);
+            let model = Arc::new(lab::load(&folder.to_string_lossy(), lab.processor(), context)?);
             let receipt: MergeReceipt = receipts::require(&experiment.root, "merge", "rederive merge")?;
             if model.origin.sha256 != receipt.merged_sha256 {
                 return Err(Error::refused(

@@ -9,7 +9,7 @@ use crate::environment::{Environment, conversation};
 use crate::episode::{Control, EpisodeRow, Item, UnitFiles, UnitReport, UnitSpec, run_unit, table};
 use crate::error::{Error, Result};
 use crate::experiment::{Arm, EndpointSection, Harness, MOST_SLOTS, Purpose};
-use crate::model::{Lora, Model, Source, TextSide, fetch, registry};
+use crate::model::{Lora, Model, Processor, Source, TextSide, fetch, registry};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ const _: () = assert!(MOST_SLOTS <= local::MOST_SLOTS, "a plan allows no more sl
 /// Holds the base model between stages.
 #[derive(Default)]
 pub struct Lab {
+    processor: Processor,
     base: Option<Arc<Model>>,
 }
 
@@ -51,6 +52,16 @@ pub struct Unit<'a> {
 }
 
 impl Lab {
+    /// Models compute there.
+    pub fn on(processor: Processor) -> Lab {
+        Lab { processor, base: None }
+    }
+
+    /// Where models compute.
+    pub fn processor(&self) -> Processor {
+        self.processor
+    }
+
     /// Lets the base model go, so that another can take its memory.
     pub fn release(&mut self) {
         self.base = None;
@@ -61,7 +72,7 @@ impl Lab {
         if let Some(model) = &self.base {
             return Ok(model.clone());
         }
-        let model = Arc::new(load(&named(experiment, experiment.plan.source()?), context)?);
+        let model = Arc::new(load(&named(experiment, experiment.plan.source()?), self.processor, context)?);
         self.base = Some(model.clone());
         Ok(model)
     }
@@ -141,9 +152,9 @@ pub fn same_server(experiment: &Experiment, endpoint: &Endpoint, seed: u64) -> R
 }
 
 /// Reads a model and says so.
-pub fn load(source: &str, context: &Context) -> Result<Model> {
+pub fn load(source: &str, processor: Processor, context: &Context) -> Result<Model> {
     context.observer.begin("load model", None, "");
-    let model = Model::load(&Source::parse(source)?)?;
+    let model = Model::load_on(&Source::parse(source)?, processor)?;
     context
         .observer
         .end(&format!("{} ({}, computed in {})", model.origin.name, model.origin.stored, model.origin.dtype));

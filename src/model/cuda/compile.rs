@@ -102,3 +102,28 @@ fn compiler_is_present() -> bool {
     // SAFETY: only looks whether the library can be loaded.
     unsafe { sys::is_culib_present() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{COMMON, SOURCES, definitions};
+    use super::*;
+    use crate::model::processor::Precision;
+
+    #[test]
+    fn the_kernels_compile_for_the_cards_and_networks_that_they_are_for() {
+        if !compiler_is_present() {
+            eprintln!("skipped: libnvrtc is not here");
+            return;
+        }
+        let source = [&[COMMON], &SOURCES[..]].concat().concat();
+        for name in ["llama_tied", "qwen3_5_tied"] {
+            let config = crate::model::testing::model(name).config;
+            for (architecture, precision) in [("sm_80", Precision::Bf16), ("sm_90", Precision::F32)] {
+                let code = compile(&source, &definitions(&config, precision), architecture).unwrap();
+                assert!(code.starts_with(b"\x7fELF"), "{name} for {architecture}");
+            }
+        }
+        let broken = compile("__global__ void f( {", &[], "sm_80").unwrap_err().to_string();
+        assert!(broken.contains("cannot be compiled") && broken.contains("error"), "{broken}");
+    }
+}

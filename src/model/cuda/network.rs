@@ -522,13 +522,7 @@ impl Network {
         let args = [Arg::Struct(bytes)];
         if self.precision == Precision::F32 {
             let name = ["product_store", "product_add", "product_gate"][after as usize];
-            return self.gpu.launch(
-                self.function(name)?,
-                [tiles, rows.div_ceil(8), 1],
-                [WARP, 16],
-                0,
-                &args,
-            );
+            return self.gpu.launch(self.function(name)?, [tiles, rows.div_ceil(8), 1], [WARP, 16], 0, &args);
         }
         let (kind, grid, block, shared) = if rows <= 32 {
             let (kind, together, groups) = match rows {
@@ -543,8 +537,9 @@ impl Network {
             (5, [rows.div_ceil(64), tiles.div_ceil(8), 1], [128, 1], stage_bytes(4))
         } else {
             let (across, down) = (rows.div_ceil(32), tiles.div_ceil(4));
-            let parts = if across * down < FULL { (2 * FULL).div_ceil(across * down) } else { 1 };
-            (4, [across, down, parts.min(matrix.shares)], [128, 1], stage_bytes(2))
+            // A part is worth its sums' way through memory from some blocks on.
+            let parts = FULL.div_ceil(across * down).min(matrix.blocks / 4).clamp(1, matrix.shares);
+            (4, [across, down, parts], [128, 1], stage_bytes(2))
         };
         let name = TILED[kind * 3 + after as usize];
         self.gpu.launch(self.function(name)?, grid, block, shared, &args)

@@ -105,11 +105,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     u64 top = 0;
     float greatest = -INFINITY;
     bool bad = false;
-    for (int i = thread; i < vocab; i += THREADS) {
-        const float x = logits[i];
-        bad |= x != x;
-        greatest = fmaxf(greatest, x);
-        if (i < allowed) top = max(top, (u64)order(x) << 32 | (u32)~i);
+    constexpr int AT_ONCE = 8;
+    for (int base = thread; base < vocab; base += THREADS * AT_ONCE) {
+        float x[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) x[j] = base + j * THREADS < vocab ? logits[base + j * THREADS] : -INFINITY;
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            const int i = base + j * THREADS;
+            bad |= x[j] != x[j];
+            greatest = fmaxf(greatest, x[j]);
+            if (i < allowed) top = max(top, (u64)order(x[j]) << 32 | (u32)~i);
+        }
     }
     for (int step = 16; step > 0; step >>= 1) top = max(top, __shfl_xor_sync(EVERYONE, top, step));
     greatest = warp_max(greatest);

@@ -17,8 +17,18 @@ extern "C" __global__ void __launch_bounds__(256) rms_norm(const float* __restri
     int row = chosen ? chosen[blockIdx.x * CHOSEN_STRIDE] : blockIdx.x;
     if (row < 0) return;
     const float* from = x + (size_t)row * width;
-    float sum = 0.0f;
-    for (int i = threadIdx.x; i < width; i += 256) sum += from[i] * from[i];
+    // The row and its weights are asked for at once, and the first 4,096 numbers kept.
+    constexpr int KEPT = 16;
+    float numbers[KEPT], factors[KEPT], sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < KEPT; j++) {
+        const int i = threadIdx.x + j * 256;
+        numbers[j] = i < width ? from[i] : 0.0f;
+        factors[j] = i < width ? weight[i] : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < KEPT; j++) sum += numbers[j] * numbers[j];
+    for (int i = threadIdx.x + KEPT * 256; i < width; i += 256) sum += from[i] * from[i];
     __shared__ float parts[8];
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
@@ -26,8 +36,13 @@ extern "C" __global__ void __launch_bounds__(256) rms_norm(const float* __restri
     float total = 0.0f;
 #pragma unroll
     for (int i = 0; i < 8; i++) total += parts[i];
-    float scale = 1.0f / sqrtf(total / (float)width + eps);
-    for (int i = threadIdx.x; i < width; i += 256)
+    const float scale = 1.0f / sqrtf(total / (float)width + eps);
+#pragma unroll
+    for (int j = 0; j < KEPT; j++) {
+        const int i = threadIdx.x + j * 256;
+        if (i < width) out[row_place(blockIdx.x, i, blocks)] = from_f32(numbers[j] * scale * factors[j]);
+    }
+    for (int i = threadIdx.x + KEPT * 256; i < width; i += 256)
         out[row_place(blockIdx.x, i, blocks)] = from_f32(from[i] * scale * weight[i]);
 }
 

@@ -187,7 +187,7 @@ pub fn measure(model: &Arc<Model>, plan: &Plan, what: What, batch: usize) -> Res
     }
 }
 
-/// `batch` calls of equal lengths, all at once.
+/// `batch` calls of equal lengths, all at once: first their prompts, then steps in which all of them decode.
 fn fixed(
     model: &Arc<Model>,
     plan: &Plan,
@@ -196,12 +196,15 @@ fn fixed(
     prompt: usize,
     new: usize,
 ) -> Result<Measurement> {
-    let mut engine = engine(model, batch, prompt + new, plan)?;
+    // Calls whose prompts are read first draw tokens until the last prompt is read; none may end by then.
+    let ahead = (batch * prompt).div_ceil(Engine::rows_of_a_step(model, batch)) + 2;
+    let mut engine = engine(model, batch, prompt + new + ahead, plan)?;
     let (mut prefill_s, mut step_s, mut first_ids) = (Vec::new(), Vec::new(), Vec::new());
-    let mut total = f64::INFINITY;
+    let steps = new - 1;
     for run in 0..=plan.runs {
+        let first = (run * batch) as u64;
         for call in 0..batch {
-            submit(&mut engine, (run * batch + call) as u64, prompt, new)?;
+            submit(&mut engine, first + call as u64, prompt, new + ahead)?;
         }
         let read = engine.counters().prefill_tokens + (batch * prompt) as u64;
         let start = Instant::now();
@@ -209,25 +212,22 @@ fn fixed(
             engine.step()?;
         }
         let prefill = start.elapsed().as_secs_f64();
-        // Calls whose prompts were read first are some tokens ahead: steps count while all of them are decoding.
-        let (mut decode, mut steps) = (prefill, 0);
-        let mut done = Vec::new();
-        while done.is_empty() && engine.in_flight() > 0 {
-            done.extend(engine.step()?.into_iter().map(|c| (c.id, c.tokens)));
-            if done.is_empty() || batch == 1 {
-                (decode, steps) = (start.elapsed().as_secs_f64(), steps + 1);
-            }
+        for _ in 0..steps {
+            engine.step()?;
         }
-        done.extend(finish(&mut engine)?);
+        let decode = start.elapsed().as_secs_f64() - prefill;
         if run > 0 {
             prefill_s.push(prefill);
-            step_s.push((decode - prefill) / f64::from(steps.max(1)));
-            total = total.min(start.elapsed().as_secs_f64());
+            step_s.push(decode / steps as f64);
         }
-        first_ids = done.into_iter().min_by_key(|(id, _)| *id).map(|(_, ids)| ids).unwrap_or_default();
+        first_ids = engine.sampled(first).map(|so_far| so_far.tokens.to_vec()).unwrap_or_default();
+        for call in 0..batch {
+            engine.cancel(first + call as u64);
+        }
     }
     first_ids.truncate(8);
     let best = |s: &[f64]| s.iter().copied().fold(f64::INFINITY, f64::min);
+    let total = best(&prefill_s) + best(&step_s) * steps as f64;
     let decoding = batch as f64 / best(&step_s);
     Ok(Measurement {
         what,

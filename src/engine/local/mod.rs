@@ -149,15 +149,15 @@ impl Engine {
         let turn = model.tokenizer.as_ref().filter(|_| options.stop_at_ends);
         end_tokens.extend(turn.and_then(|t| t.id("<|im_end|>")));
         let vocabulary = model.tokenizer.as_ref().map_or(config.vocab, |t| t.reach().min(config.vocab));
-        let (runner, budget): (Box<dyn Runner>, usize) = match &model.compute {
+        let runner: Box<dyn Runner> = match &model.compute {
             Compute::Cpu(_) => {
                 let cpu = Cpu::new(model.clone(), options.lanes(), options.context, vocabulary);
-                (Box::new(cpu), CPU_ROWS.max(options.slots))
+                Box::new(cpu)
             }
             #[cfg(feature = "cuda")]
             Compute::Cuda(network) => {
                 let card = cuda::Card::new(network.clone(), &options, vocabulary)?;
-                (Box::new(card), cuda::rows(&options))
+                Box::new(card)
             }
         };
         Ok(Engine {
@@ -168,7 +168,7 @@ impl Engine {
             end_tokens,
             markers: Markers::of(&model),
             runner,
-            budget,
+            budget: Engine::rows_of_a_step(&model, options.slots),
             lanes: Lanes::new(options.lanes(), options.slots, options.share_prefixes, config.delta.is_some()),
             counters: Counters::default(),
             model,
@@ -198,6 +198,15 @@ impl Engine {
     /// The handle of an adapter registered under that name.
     pub fn adapter(&self, name: &str) -> Option<usize> {
         self.adapters.iter().position(|n| n == name)
+    }
+
+    /// Most rows that a step of such an engine computes.
+    pub fn rows_of_a_step(model: &Model, slots: usize) -> usize {
+        match &model.compute {
+            Compute::Cpu(_) => CPU_ROWS.max(slots),
+            #[cfg(feature = "cuda")]
+            Compute::Cuda(_) => cuda::rows(slots),
+        }
     }
 
     /// The model that answers.

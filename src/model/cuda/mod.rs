@@ -8,6 +8,7 @@ pub mod compile;
 pub mod gpu;
 mod network;
 mod pools;
+mod product;
 mod weights;
 
 pub use adapters::Adapters;

@@ -6,8 +6,9 @@ use super::adapters::Adapters;
 use super::compile::Kernels;
 use super::gpu::{Arg, Buffer, Gpu};
 use super::pools::{PoolShape, Pools};
+use super::product::{After, FULL, PARTED, Product};
 use super::weights::{Layer, Loader, Matrix, Mixer, Site, Weights};
-use super::{COMMON, MOST_SHARES, Precision, SOURCES, check, definitions};
+use super::{COMMON, Precision, SOURCES, check, definitions, product};
 use crate::error::{Error, Result};
 use crate::model::config::Config;
 use crate::model::load::Numbers;
@@ -36,25 +37,15 @@ const SPLITS: usize = 16;
 /// Positions of a chunk of attention (as in `attention.cu`).
 const CHUNK: usize = 128;
 
-/// Blocks of inner indices on their way to a product of many rows (as in `product.cu`).
-const STAGES: usize = 4;
-
-/// Blocks of threads that fill a card: two for each multiprocessor. With fewer, a product is cut further; from there on,
-/// larger blocks are used.
-const FULL: usize = 264;
-
-/// Numbers that the parts of a product hand over, at most.
-const PARTED: usize = FULL * MOST_SHARES * 16 * 128;
-
 /// Threads of a warp.
-const WARP: usize = 32;
+pub(super) const WARP: usize = 32;
 
 /// A network on the card.
 pub struct Network {
-    gpu: Arc<Gpu>,
-    config: Config,
-    precision: Precision,
-    weights: Weights,
+    pub(super) gpu: Arc<Gpu>,
+    pub(super) config: Config,
+    pub(super) precision: Precision,
+    pub(super) weights: Weights,
     functions: HashMap<&'static str, CudaFunction>,
     /// SHA-256 of the kernels' machine code.
     kernels_sha256: String,
@@ -62,57 +53,26 @@ pub struct Network {
 
 /// Buffers that a step works in, for a most number of rows and of drawn rows.
 pub struct Workspace {
-    rows: usize,
-    draws: usize,
-    x: Buffer,
-    normed: Buffer,
-    projected: Buffer,
-    queries: Buffer,
-    attended: Buffer,
-    convolved: Buffer,
-    read: Buffer,
-    recurred: Buffer,
-    inner: Buffer,
-    partial: Buffer,
-    arrived: Buffer,
-    parted: Buffer,
-    parts_arrived: Buffer,
-    h: Buffer,
-    h_stride: usize,
-    last: Buffer,
+    pub(super) rows: usize,
+    pub(super) draws: usize,
+    pub(super) x: Buffer,
+    pub(super) normed: Buffer,
+    pub(super) projected: Buffer,
+    pub(super) queries: Buffer,
+    pub(super) attended: Buffer,
+    pub(super) convolved: Buffer,
+    pub(super) read: Buffer,
+    pub(super) recurred: Buffer,
+    pub(super) inner: Buffer,
+    pub(super) partial: Buffer,
+    pub(super) arrived: Buffer,
+    pub(super) parted: Buffer,
+    pub(super) parts_arrived: Buffer,
+    pub(super) h: Buffer,
+    pub(super) h_stride: usize,
+    pub(super) last: Buffer,
     /// `[draws, vocab]`, f32.
     pub logits: Buffer,
-}
-
-/// What is done with a product.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum After {
-    Store,
-    Add,
-    Gate,
-}
-
-/// The kernels' `Product`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Product {
-    w: u64,
-    x: u64,
-    y: u64,
-    meta: u64,
-    pairs: u64,
-    h: u64,
-    part: u64,
-    partial: u64,
-    arrived: u64,
-    outputs: i32,
-    blocks: i32,
-    shares: i32,
-    y_stride: i32,
-    rows: i32,
-    sites: i32,
-    site: i32,
-    h_stride: i32,
 }
 
 /// Rows of a step and what they use.
@@ -140,11 +100,6 @@ fn blocks(n: usize) -> usize {
     n.div_ceil(64)
 }
 
-/// Shared memory of a product of many rows whose warps have that many tiles and groups.
-fn stage_bytes(each: usize) -> usize {
-    STAGES * 2 * each * (2048 + 1024)
-}
-
 fn padded(n: usize) -> usize {
     n.next_multiple_of(64)
 }
@@ -162,28 +117,6 @@ const NAMES: [&str; 10] = [
     "product_gate",
 ];
 
-/// Products in bf16: for up to 8, 16 and 32 rows, and for more; the wide ones have larger blocks.
-const TILED: [&str; 18] = [
-    "product_few_8_store",
-    "product_few_8_add",
-    "product_few_8_gate",
-    "product_few_16_store",
-    "product_few_16_add",
-    "product_few_16_gate",
-    "product_few_32_store",
-    "product_few_32_add",
-    "product_few_32_gate",
-    "product_few_32_wide_store",
-    "product_few_32_wide_add",
-    "product_few_32_wide_gate",
-    "product_many_store",
-    "product_many_add",
-    "product_many_gate",
-    "product_many_wide_store",
-    "product_many_wide_add",
-    "product_many_wide_gate",
-];
-
 impl Network {
     /// Compiles the kernels and puts the weights on the card; `numbers` is asked for each tensor once.
     pub fn new(
@@ -199,7 +132,7 @@ impl Network {
         let mut names: Vec<&'static str> = NAMES[..7].to_vec();
         match precision {
             Precision::F32 => names.extend(&NAMES[7..]),
-            Precision::Bf16 => names.extend(TILED),
+            Precision::Bf16 => names.extend(product::TILED),
         }
         if config.delta.is_some() {
             names.extend(["convolve", "recur", "norm_and_gate"]);
@@ -210,7 +143,7 @@ impl Network {
             .collect::<Result<HashMap<_, _>>>()?;
         for (name, function) in &functions {
             if name.starts_with("product_many") {
-                gpu.allow_shared(function, stage_bytes(if name.contains("wide") { 4 } else { 2 }))?;
+                gpu.allow_shared(function, product::stage_bytes(if name.contains("wide") { 4 } else { 2 }))?;
             }
         }
         let weights = Loader { gpu: &gpu, kernels: &kernels, precision, config, numbers }.all()?;
@@ -259,7 +192,7 @@ impl Network {
         Ok(self.function(name)?.clone())
     }
 
-    fn function(&self, name: &str) -> Result<&CudaFunction> {
+    pub(super) fn function(&self, name: &str) -> Result<&CudaFunction> {
         self.functions.get(name).ok_or_else(|| Error::invalid(format!("there is no kernel `{name}`")))
     }
 
@@ -454,95 +387,6 @@ impl Network {
             (c.norm_eps as f32).into(),
         ];
         self.gpu.launch(self.function("norm_and_gate")?, [count, heads, 1], [WARP, 1], 0, &args)
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    fn product(
-        &self,
-        step: &Step,
-        number: usize,
-        layer: &Layer,
-        site: Site,
-        x: &Buffer,
-        y: &Buffer,
-        y_stride: usize,
-    ) -> Result<()> {
-        let matrix = &layer.matrices[site as usize];
-        let (w, adapters) = (step.work, step.adapters);
-        let sites = self.weights.layers.len() * Site::ALL.len();
-        let place = number * Site::ALL.len() + site as usize;
-        let adapted = adapters.count() > 0;
-        if adapted {
-            let args = [
-                x.into(),
-                step.rows.into(),
-                Arg::At(adapters.table()),
-                sites.into(),
-                place.into(),
-                (&w.h).into(),
-                matrix.inner.into(),
-                matrix.blocks.into(),
-                w.h_stride.into(),
-            ];
-            self.gpu.launch(self.function("shrink")?, [step.count, 8, 1], [128, 1], 0, &args)?;
-        }
-        let after = match site {
-            Site::Input => After::Store,
-            Site::Output | Site::Down => After::Add,
-            Site::GateUp => After::Gate,
-        };
-        let product = Product {
-            w: matrix.weights.pointer(),
-            x: x.pointer(),
-            y: y.pointer(),
-            meta: step.rows.pointer(),
-            pairs: if adapted { adapters.table() } else { 0 },
-            h: w.h.pointer(),
-            part: matrix.part.pointer(),
-            partial: w.parted.pointer(),
-            arrived: w.parts_arrived.pointer(),
-            outputs: matrix.outputs as i32,
-            blocks: matrix.blocks as i32,
-            shares: matrix.shares as i32,
-            y_stride: y_stride as i32,
-            rows: step.count as i32,
-            sites: sites as i32,
-            site: place as i32,
-            h_stride: w.h_stride as i32,
-        };
-        self.launch_product(matrix, product, after)
-    }
-
-    fn launch_product(&self, matrix: &Matrix, product: Product, after: After) -> Result<()> {
-        let rows = product.rows as usize;
-        let tiles = matrix.outputs.div_ceil(16);
-        // SAFETY: `Product` is plain numbers without padding.
-        let bytes =
-            unsafe { std::slice::from_raw_parts((&raw const product).cast::<u8>(), size_of::<Product>()) };
-        let args = [Arg::Struct(bytes)];
-        if self.precision == Precision::F32 {
-            let name = ["product_store", "product_add", "product_gate"][after as usize];
-            return self.gpu.launch(self.function(name)?, [tiles, rows.div_ceil(8), 1], [WARP, 16], 0, &args);
-        }
-        let (kind, grid, block, shared) = if rows <= 32 {
-            let (kind, together, groups) = match rows {
-                0..=8 => (0, 1, 1),
-                9..=16 => (1, 1, 2),
-                _ if tiles >= 2 * FULL => (3, 2, 4),
-                _ => (2, 1, 4),
-            };
-            let shared = matrix.shares * groups.min(2) * 8 * (together * 16 + 4) * size_of::<f32>();
-            (kind, [tiles.div_ceil(together), 1, 1], [WARP, matrix.shares], shared)
-        } else if rows.div_ceil(64) * tiles.div_ceil(8) >= FULL {
-            (5, [rows.div_ceil(64), tiles.div_ceil(8), 1], [128, 1], stage_bytes(4))
-        } else {
-            let (across, down) = (rows.div_ceil(32), tiles.div_ceil(4));
-            // A part is worth its sums' way through memory from some blocks on.
-            let parts = FULL.div_ceil(across * down).min(matrix.blocks / 4).clamp(1, matrix.shares);
-            (4, [across, down, parts], [128, 1], stage_bytes(2))
-        };
-        let name = TILED[kind * 3 + after as usize];
-        self.gpu.launch(self.function(name)?, grid, block, shared, &args)
     }
 
     /// Logits of chosen rows into the workspace. `chosen` holds, every [`super::DRAW_BYTES`], the number of a row or

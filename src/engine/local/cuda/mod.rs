@@ -27,8 +27,8 @@ use std::sync::Arc;
 const ROWS: usize = 512;
 
 /// Most rows of a step.
-pub fn rows(options: &Options) -> usize {
-    ROWS.max(options.slots)
+pub fn rows(slots: usize) -> usize {
+    ROWS.max(slots)
 }
 
 /// Memory that an engine holds on the card, all of it taken before the first step.
@@ -37,7 +37,7 @@ pub fn memory_plan(network: &Network, options: &Options) -> MemoryPlan {
     MemoryPlan {
         weights_bytes: network.weight_bytes(),
         cache_bytes: PoolShape::new(config, precision, options.lanes(), options.context).bytes(),
-        activation_bytes: Network::workspace_bytes(config, precision, rows(options), options.slots),
+        activation_bytes: Network::workspace_bytes(config, precision, rows(options.slots), options.slots),
     }
 }
 
@@ -93,7 +93,7 @@ unsafe impl Send for Card {}
 impl Card {
     /// Takes all memory that the engine will need.
     pub fn new(network: Arc<Network>, options: &Options, vocabulary: usize) -> Result<Card> {
-        let (gpu, rows) = (network.gpu().clone(), rows(options));
+        let (gpu, rows) = (network.gpu().clone(), rows(options.slots));
         let source = [COMMON, include_str!("draw.cu")].concat();
         let kernels = Kernels::new(&gpu, &source, &[])?;
         let adapters = Adapters::new(&gpu)?;

@@ -177,7 +177,7 @@ import sys, xllamacpp as X
 p = X.CommonParams()
 p.model.path = sys.argv[1]
 p.n_parallel, p.n_ctx, p.n_gpu_layers, p.use_jinja = 2, 4096, 0, True
-p.cpuparams.n_threads = p.cpuparams_batch.n_threads = 2
+p.cpuparams.n_threads = p.cpuparams_batch.n_threads = 1
 server = X.Server(p)
 print(server.listening_address, flush=True)
 sys.stdin.read()

@@ -66,7 +66,7 @@ fn each_fault_is_named_with_a_remedy() {
         ("\"three-way\"", "\"three-wy\"", "three-way"),
         ("per_family = 25", "per_family = 0", "per_family"),
         ("per_family = 25", "per_family = 4000000000", "episodes a seed"),
-        ("slots = 16", "slots = 65", "`slots` is 65, which is not in 1..=64"),
+        ("slots = 16", "slots = 1025", "`slots` is 1025, which is not in 1..=1024"),
         ("slots = 16", "slots = 0", "`slots` is 0"),
         ("rollouts = 4", "rollouts = 1000000000", "`rollouts` is 1000000000"),
         ("answer_tokens = 48", "answer_tokens = 4000000000", "`answer_tokens`"),

@@ -171,6 +171,93 @@ fn what_a_server_lacks_is_said_before_anything_is_locked() {
     }
 }
 
+/// What two arms said and earned: by arm and task.
+fn said_and_earned(lab: &Path) -> Vec<(String, String, Option<f64>, Vec<String>)> {
+    let mut out = Vec::new();
+    for arm in ["base", "tuned"] {
+        let said = rederive::episode::transcript::read(
+            &lab.join(format!("data/own/transcripts/{arm}/52014.jsonl.zst")),
+        );
+        for (row, t) in rows(lab, "own", arm, 52014).iter().zip(said.unwrap()) {
+            assert_eq!(row.task_id, t.task_id);
+            let texts = t.messages.into_iter().map(|m| m.content).collect();
+            out.push((arm.to_string(), row.task_id.clone(), row.reward, texts));
+        }
+    }
+    out
+}
+
+#[test]
+fn a_model_and_its_adapter_say_the_same_here_and_behind_our_own_server() {
+    let demo = crate::common::demo();
+    let adapter = crate::common::data(demo).join("adapters/1");
+    let mut child = crate::common::rederive()
+        .args(["serve", text(&demo.join("models/tiny")), "--name", "tiny", "--slots", "4", "--port", "0"])
+        .arg("--adapter")
+        .arg(format!("mine={}", adapter.display()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let at = line.find("http://").unwrap_or_else(|| panic!("no address in `{line}`"));
+    let url = line[at..].split_whitespace().next().unwrap().trim_end_matches('/').to_owned();
+    let url = if url.ends_with("/v1") { url } else { format!("{url}/v1") };
+    let server = Server { child, url };
+
+    let folder = tempfile::tempdir().unwrap();
+    let run = |name: &str, endpoint: &str, served: &str| {
+        let lab = folder.path().join(name);
+        expect(0, &["new", "own", "--workspace", text(&lab)]);
+        crate::common::copy(&demo.join("models/tiny"), &lab.join("models/tiny"));
+        crate::common::copy(&adapter, &lab.join("mine"));
+        let plan = format!(
+            r#"title = "The same, there?"
+[model]
+source = "models/tiny"
+{endpoint}
+[harness]
+evaluate = {{ answer_tokens = 24, slots = 4 }}
+[tasks]
+environment = "gym"
+train = []
+held_out = ["caravan", "kilnrite"]
+levels = [1]
+per_family = 6
+[seeds]
+evaluate = [52014]
+[harvest]
+minimum_rows = 1
+minimum_families = 1
+[[arms]]
+name = "base"
+[[arms]]
+name = "tuned"
+adapter = "mine"
+{served}
+[decision]
+rule = "three-way"
+metric = {{ estimator = "paired_delta", of = "reward", weight = "task" }}
+minimum_delta = 0.03
+"#
+        );
+        std::fs::write(lab.join("data/own/experiment.toml"), plan).unwrap();
+        expect(0, &["run", "own", "--workspace", text(&lab)]);
+        expect(0, &["fill", "--workspace", text(&lab)]);
+        expect(0, &["audit", "--workspace", text(&lab)]);
+        said_and_earned(&lab)
+    };
+    let endpoint = format!("endpoint = {{ url = \"{}\", model = \"tiny\" }}", server.url);
+    let (there, here) = (run("there", &endpoint, "served = \"mine\""), run("here", "", ""));
+    assert_eq!(there.len(), 24);
+    assert_eq!(there, here);
+    assert!(
+        there[..12].iter().zip(&there[12..]).any(|(base, tuned)| base.3 != tuned.3),
+        "the adapter answers there"
+    );
+}
+
 /// Serves a GGUF file until its standard input closes.
 const SCRIPT: &str = r#"
 import sys, xllamacpp as X
@@ -183,12 +270,12 @@ print(server.listening_address, flush=True)
 sys.stdin.read()
 "#;
 
-struct LlamaServer {
+struct Server {
     child: Child,
     url: String,
 }
 
-impl Drop for LlamaServer {
+impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -224,7 +311,7 @@ fn python() -> Result<PathBuf, String> {
     if works(&python) { Ok(python) } else { Err("xllamacpp was installed and does not load".into()) }
 }
 
-fn llama_server(model: &Path) -> Result<LlamaServer, String> {
+fn llama_server(model: &Path) -> Result<Server, String> {
     let mut child = Command::new(python()?)
         .args(["-c", SCRIPT])
         .arg(model)
@@ -237,7 +324,7 @@ fn llama_server(model: &Path) -> Result<LlamaServer, String> {
     let out = child.stdout.take().ok_or("no output")?;
     BufReader::new(out).read_line(&mut line).map_err(|e| e.to_string())?;
     let url = format!("{}/v1", line.trim());
-    let server = LlamaServer { child, url };
+    let server = Server { child, url };
     if line.starts_with("http") { Ok(server) } else { Err("llama.cpp's server did not start".into()) }
 }
 

@@ -181,15 +181,30 @@ def unix():
 
 
 def busy():
-    """One slot and no queue: a second request is refused while the first runs, and goes once it left."""
+    """One slot and no queue: of calls that come together one is served and others are refused; a patient one goes through."""
+    from concurrent.futures import ThreadPoolExecutor
+
     ai = client()
-    long = dict(model=lab["random"], messages=user("Go."), temperature=0, max_tokens=1900)
-    stream = ai.chat.completions.create(stream=True, **long)
-    next(iter(stream))
-    error = raises(openai.RateLimitError, lambda: ai.chat.completions.create(model=lab["random"], messages=user("x"), max_tokens=1))
-    check(error.response.headers["retry-after"] == "1")
-    stream.close()
+
+    def call(seed):
+        try:
+            ai.chat.completions.create(model=lab["random"], messages=user("Go."), seed=seed, temperature=1.0, max_tokens=1900)
+        except openai.RateLimitError as error:
+            check(error.response.headers["retry-after"] == "1")
+            return "refused"
+        return "served"
+
+    # How long an answer takes is up to the machine: calls come until two of them have met.
+    met, seed = set(), 0
+    while met != {"served", "refused"}:
+        check(seed < 2000, f"{seed} calls by 8 clients and only {met}")
+        with ThreadPoolExecutor(8) as clients:
+            met.update(clients.map(call, range(seed, seed + 8)))
+        seed += 8
     patient = openai.OpenAI(base_url=lab["url"], api_key=lab["key"], max_retries=5, timeout=120)
+    stream = patient.chat.completions.create(model=lab["random"], messages=user("Go."), max_tokens=1900, stream=True)
+    next(iter(stream))
+    stream.close()
     check(patient.chat.completions.create(model=lab["random"], messages=user("x"), max_tokens=1).usage.completion_tokens == 1)
 
 

@@ -350,6 +350,9 @@ pub struct CalibrateArgs {
     /// Most tokens a turn
     #[arg(long, default_value_t = 32)]
     answer_tokens: usize,
+    /// Most tokens of a thought in front of an answer; without it the model is asked not to think
+    #[arg(long)]
+    think_tokens: Option<usize>,
     /// Sequences side by side
     #[arg(long, default_value_t = 24)]
     slots: usize,
@@ -402,6 +405,7 @@ fn calibrate(args: &CalibrateArgs, terminal: &Terminal) -> Result<u8> {
     let harness = crate::experiment::Harness {
         examples: args.examples,
         answer_tokens: args.answer_tokens,
+        think_tokens: args.think_tokens,
         temperature: args.temperature,
         slots: args.slots,
         ..crate::experiment::Harness::default()

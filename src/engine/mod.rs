@@ -9,7 +9,7 @@ pub mod local;
 #[doc(hidden)]
 pub mod scripted;
 
-use crate::environment::Message;
+use crate::environment::{Message, THOUGHT};
 use serde::{Deserialize, Serialize};
 
 /// How a completion is drawn.
@@ -115,6 +115,8 @@ pub enum Close {
 /// The thought of a call that had a thinking budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thought {
+    /// Whether the context had opened it, so that the marker is not among the call's own tokens.
+    pub opened_before: bool,
     /// Tokens between the markers.
     pub tokens: usize,
     /// How it ended.
@@ -145,6 +147,16 @@ pub struct Completion {
     pub top_logprobs: Option<Vec<Likeliest>>,
     /// Milliseconds from submission to the last token.
     pub wall_ms: u64,
+}
+
+impl Completion {
+    /// What was said, thought included: the text, with the marker of a thought in front that the context had opened.
+    pub fn said(&self) -> String {
+        match self.thought {
+            Some(Thought { opened_before: true, .. }) => format!("{THOUGHT}{}", self.text),
+            _ => self.text.clone(),
+        }
+    }
 }
 
 /// What a run must know of an engine to sign its rows.

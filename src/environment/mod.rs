@@ -41,6 +41,20 @@ impl Message {
     }
 }
 
+/// What opens a thought in a reply, and what closes it.
+pub const THOUGHT: &str = "<think>";
+const THOUGHT_END: &str = "</think>";
+
+/// The part of a reply that answers: what follows its thought, the whole reply where there is none, and nothing
+/// where a thought was opened and never closed. What is only thought is never scored, and no action in it is taken.
+pub fn answer(reply: &str) -> &str {
+    match reply.rfind(THOUGHT_END) {
+        Some(end) => reply[end + THOUGHT_END.len()..].trim_start(),
+        None if reply.trim_start().starts_with(THOUGHT) => "",
+        None => reply,
+    }
+}
+
 /// One item, fully determined by family, level, seed and index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
@@ -187,6 +201,21 @@ pub fn file_sha256(name: &str, folder: &Path) -> crate::Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_follows_a_thought_answers() {
+        for (reply, want) in [
+            ("ANSWER: 7", "ANSWER: 7"),
+            ("<think>\nANSWER: 6\n</think>\n\nANSWER: 7", "ANSWER: 7"),
+            ("half a thought</think>ANSWER: 7", "ANSWER: 7"),
+            ("\n<think>ANSWER: 7", ""),
+            ("<think>a</think>b<think>c</think> d", "d"),
+            ("No <think> here", "No <think> here"),
+            ("", ""),
+        ] {
+            assert_eq!(answer(reply), want, "{reply}");
+        }
+    }
 
     #[test]
     fn a_system_message_stays_in_front_of_worked_examples() {

@@ -6,8 +6,8 @@ use super::transcript::Transcript;
 use super::unit::UnitSpec;
 use super::wal::Record;
 use crate::clock;
-use crate::engine::{Backend, Completion, Finish, Identity, Request, Stream, tokens_sha256};
-use crate::environment::{Environment, Message, Session, Task, conversation};
+use crate::engine::{Backend, Close, Completion, Finish, Identity, Request, Stream, Thought, tokens_sha256};
+use crate::environment::{Environment, Message, Session, Task, answer, conversation};
 use crate::error::{Error, Result};
 use crate::hash::sha256_hex;
 use std::time::Instant;
@@ -31,6 +31,7 @@ pub struct Live<'a> {
     messages: Vec<Message>,
     context: Vec<u32>,
     sampled: Vec<Vec<u32>>,
+    thoughts: Vec<Thought>,
     calls: Vec<CallRow>,
     finish_reason: &'static str,
     error: Option<String>,
@@ -64,6 +65,7 @@ impl<'a> Live<'a> {
             messages: Vec::new(),
             context: Vec::new(),
             sampled: Vec::new(),
+            thoughts: Vec::new(),
             calls: Vec::new(),
             finish_reason: "infra_error",
             error: None,
@@ -114,7 +116,9 @@ impl<'a> Live<'a> {
         let Some(session) = self.session.as_mut() else {
             return self.fail(&Error::invalid("a completion came before the episode began"));
         };
-        let turn = session.reply(&completion.text);
+        let said = completion.said();
+        let turn = session.reply(answer(&said));
+        self.thoughts.extend(completion.thought);
         let horizon = session.horizon() as usize;
         self.finish_reason = match completion.finish {
             Finish::Stop => "stop",
@@ -140,7 +144,7 @@ impl<'a> Live<'a> {
             wall_ms: completion.wall_ms as i64,
             row_sha256: String::new(),
         });
-        self.messages.push(Message::assistant(completion.text));
+        self.messages.push(Message::assistant(said));
         self.sampled.push(completion.tokens);
         let Some(observation) = turn.observation.filter(|_| self.sampled.len() < horizon) else {
             return Next::Over;
@@ -166,6 +170,9 @@ impl<'a> Live<'a> {
                 .at(format!("environment `{}`, task `{}`", shared.environment.name(), self.task.id))
                 .hint("this is a defect of the environment's verifier: please report it"));
         }
+        // Thoughts are told from answers only under a budget.
+        let thoughts = spec.sampling.thinking.map(|_| &self.thoughts);
+        let closed = |how: Close| move |thought: &Thought| thought.close == how;
         // A sum of which a part is unknown is unknown.
         let sum = |count: fn(&CallRow) -> Option<i64>| self.calls.iter().map(count).sum::<Option<i64>>();
         let episode = EpisodeRow {
@@ -196,8 +203,10 @@ impl<'a> Live<'a> {
             verifier_sha256: shared.environment.verifier_sha256(&self.task.family)?,
             parse_ok: self.calls.last().and_then(|c| c.parse_ok),
             engaged: outcome.map(|_| self.calls.iter().any(|c| c.action_ok == Some(true))),
-            forced_close: None,
-            naturally_closed: None,
+            forced_close: thoughts.map(|all| all.iter().any(closed(Close::Forced))),
+            naturally_closed: thoughts
+                .filter(|all| !all.is_empty())
+                .map(|all| all.iter().all(closed(Close::Natural))),
             finish_reason: self.finish_reason.to_string(),
             turns: self.calls.len() as i64,
             tool_calls: None,
@@ -205,7 +214,7 @@ impl<'a> Live<'a> {
             repaired_calls: None,
             prompt_tokens: sum(|c| c.prompt_tokens),
             completion_tokens: sum(|c| c.completion_tokens),
-            think_tokens: None,
+            think_tokens: thoughts.map(|all| all.iter().map(|thought| thought.tokens as i64).sum()),
             tokens_sha256: shared.token_ids.then(|| turns_sha256(&self.sampled)),
             wall_ms: self.started.elapsed().as_millis() as i64,
             solved_ms: None,

@@ -17,7 +17,7 @@ pub mod row;
 pub mod run;
 pub mod table;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod transcript;
 pub mod unit;
 pub mod wal;

@@ -69,6 +69,14 @@ fn yes() -> bool {
     true
 }
 
+impl EndpointSection {
+    /// What the server's chat template reads beside the conversation, as `extra` says.
+    pub fn template_names(&self) -> serde_json::Map<String, serde_json::Value> {
+        let names = self.extra.get("chat_template_kwargs").and_then(|names| serde_json::to_value(names).ok());
+        names.and_then(|names| names.as_object().cloned()).unwrap_or_default()
+    }
+}
+
 impl Plan {
     /// The endpoint, for an event seed that runs there.
     pub fn endpoint_of(&self, seed: u64) -> Option<&EndpointSection> {
@@ -154,6 +162,13 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
         }
     }
     let Some(endpoint) = &plan.model.endpoint else { return Ok(()) };
+    if plan.harness.evaluate.think_tokens.is_some() && plan.runs_on(true) {
+        return bad(
+            "[harness] evaluate think_tokens",
+            "a server cannot be held to a budget for thoughts".into(),
+            "leave it out, and set the server's own switch in `[model.endpoint] extra`",
+        );
+    }
     let key = |name: &str| format!("[model.endpoint] {name}");
     if !(endpoint.url.starts_with("http://") || endpoint.url.starts_with("https://")) {
         return bad(

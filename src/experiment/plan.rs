@@ -73,8 +73,13 @@ pub struct Harnesses {
 pub struct Harness {
     /// Worked examples put in front as chat turns.
     pub examples: usize,
-    /// Most tokens a turn.
+    /// Most tokens a turn; with `think_tokens`, most tokens of the answer behind the thought.
     pub answer_tokens: usize,
+    /// Most tokens of a thought in front of an answer, after which it is closed by force. Without it the model is
+    /// asked not to think.
+    // Left out when there is none, so that plans from before it keep their hash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub think_tokens: Option<usize>,
     /// 0 is greedy.
     pub temperature: f64,
     /// Nucleus sampling; 1 keeps everything.
@@ -87,7 +92,15 @@ pub struct Harness {
 
 impl Default for Harness {
     fn default() -> Self {
-        Harness { examples: 0, answer_tokens: 48, temperature: 0.0, top_p: 1.0, slots: 16, rollouts: 1 }
+        Harness {
+            examples: 0,
+            answer_tokens: 48,
+            think_tokens: None,
+            temperature: 0.0,
+            top_p: 1.0,
+            slots: 16,
+            rollouts: 1,
+        }
     }
 }
 

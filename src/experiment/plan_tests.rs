@@ -70,6 +70,8 @@ fn each_fault_is_named_with_a_remedy() {
         ("slots = 16", "slots = 0", "`slots` is 0"),
         ("rollouts = 4", "rollouts = 1000000000", "`rollouts` is 1000000000"),
         ("answer_tokens = 48", "answer_tokens = 4000000000", "`answer_tokens`"),
+        ("answer_tokens = 48", "answer_tokens = 48, think_tokens = 0", "`think_tokens` is 0"),
+        ("answer_tokens = 48", "answer_tokens = 48, think_tokens = 64", "set it in both"),
     ] {
         let message = refused(from, to);
         assert!(message.contains(named), "{named} not in: {message}");

@@ -1,7 +1,7 @@
 //! What a plan must satisfy beyond its grammar: names, seeds, families, gates and limits. Each
 //! refusal names the file, the key and the remedy.
 
-use super::plan::{Deploy, Gate, Plan};
+use super::plan::{Deploy, Gate, Harness, Plan};
 use crate::error::{Error, Result, nearest};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -179,6 +179,13 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
                 );
             }
         }
+        if let Some(n) = h.think_tokens.filter(|n| !(1..=MOST_ANSWER_TOKENS).contains(&(*n as u64))) {
+            return bad(
+                &format!("{key} think_tokens"),
+                format!("`think_tokens` is {n}, which is not in 1..={MOST_ANSWER_TOKENS}"),
+                "leave the key out to have the model not think",
+            );
+        }
         if h.examples > 16 {
             return bad(key, format!("{} worked examples are more than 16", h.examples), "three are usual");
         }
@@ -191,6 +198,14 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
                 "0 is greedy; 0.8 is usual for a harvest",
             );
         }
+    }
+    let thinks = |h: &Harness| h.think_tokens.is_some();
+    if !plan.seeds.harvest.is_empty() && thinks(&plan.harness.harvest) != thinks(&plan.harness.evaluate) {
+        return bad(
+            "[harness] think_tokens",
+            "one harness lets the model think and the other does not: it would be trained on other prompts than it is evaluated with".into(),
+            "set it in both, to different budgets if need be, or in neither",
+        );
     }
     let cells = (plan.tasks.train.len() + plan.tasks.held_out.len()) * plan.tasks.levels.len();
     for (place, tasks, harness) in [

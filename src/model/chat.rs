@@ -153,9 +153,17 @@ impl ChatTemplate {
         })
     }
 
+    /// The text of a conversation and the opening of an assistant turn, in which the template is to let the model
+    /// think first, or is not to (`enable_thinking`; a template that does not know the name makes no difference).
+    pub fn prompt<M: Serialize>(&self, messages: &[M], thinking: bool) -> Result<String> {
+        let mut names = serde_json::Map::new();
+        names.insert("enable_thinking".to_owned(), thinking.into());
+        self.render_with(messages, true, &[], &names)
+    }
+
     /// What follows the content of an assistant turn when `next` comes after it: the end of that
-    /// turn, `next`, and the opening of another assistant turn.
-    pub fn after_assistant<M: Serialize>(&self, next: &M) -> Result<String> {
+    /// turn, `next`, and the opening of another assistant turn as [`ChatTemplate::prompt`] writes it.
+    pub fn after_assistant<M: Serialize>(&self, next: &M, thinking: bool) -> Result<String> {
         // A text that no template writes by itself, and that no trimming changes.
         const MARK: &str = "\u{2063}rederive-assistant-turn\u{2063}";
         let next = serde_json::to_value(next)
@@ -165,7 +173,7 @@ impl ChatTemplate {
             serde_json::json!({"role": "assistant", "content": MARK}),
             next,
         ];
-        let text = self.render(&messages, true)?;
+        let text = self.prompt(&messages, thinking)?;
         match text.split_once(MARK) {
             Some((_, rest)) if !rest.contains(MARK) => Ok(rest.to_owned()),
             _ => Err(Error::invalid("the chat template does not write an assistant's content as it stands")
@@ -412,8 +420,8 @@ mod tests {
         let template = |text: &str| ChatTemplate::new(text.to_owned(), "", "", "t").unwrap();
         let next = json!({"role": "user", "content": "n"});
         let plain = template("{% for m in messages %}[{{ m.content }}]{% endfor %}>");
-        assert_eq!(plain.after_assistant(&next).unwrap(), "][n]>");
-        assert!(template("{{ messages[-1].content }}").after_assistant(&next).is_err());
+        assert_eq!(plain.after_assistant(&next, true).unwrap(), "][n]>");
+        assert!(template("{{ messages[-1].content }}").after_assistant(&next, true).is_err());
     }
 
     #[test]

@@ -183,10 +183,16 @@ impl Model {
         self.encode(&self.template()?.render(messages, open)?)
     }
 
+    /// Token ids of a conversation and the opening of an assistant turn, which may begin with a thought if
+    /// `thinking` and the model's template knows of thoughts.
+    pub fn prompt<M: Serialize>(&self, messages: &[M], thinking: bool) -> Result<Vec<u32>> {
+        self.encode(&self.template()?.prompt(messages, thinking)?)
+    }
+
     /// Token ids that follow the content of an assistant turn when `next` comes after it: the
-    /// end-of-turn token first, then `next`, then the opening of another assistant turn.
-    pub fn after_assistant<M: Serialize>(&self, next: &M) -> Result<Vec<u32>> {
-        self.encode(&self.template()?.after_assistant(next)?)
+    /// end-of-turn token first, then `next`, then the opening of another assistant turn as in [`Model::prompt`].
+    pub fn after_assistant<M: Serialize>(&self, next: &M, thinking: bool) -> Result<Vec<u32>> {
+        self.encode(&self.template()?.after_assistant(next, thinking)?)
     }
 
     /// Ids that end an assistant turn, as config, generation config or tokenizer name them.

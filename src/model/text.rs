@@ -35,9 +35,13 @@ impl TextSide {
         Ok(TextSide { tokenizer, template })
     }
 
-    /// Token ids of a conversation, as `Model::render` gives them.
-    pub fn render<M: Serialize>(&self, messages: &[M], open: bool) -> Result<Vec<u32>> {
-        self.tokenizer.encode(&self.template.render(messages, open)?)
+    /// Token ids of a conversation and the opening of an assistant turn, where the template reads `names` too.
+    pub fn prompt<M: Serialize>(
+        &self,
+        messages: &[M],
+        names: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Vec<u32>> {
+        self.tokenizer.encode(&self.template.render_with(messages, true, &[], names)?)
     }
 }
 
@@ -56,7 +60,10 @@ mod tests {
         let messages =
             [Message::user("How many figs?"), Message::assistant("ANSWER: 7"), Message::user("And now?")];
         let text = TextSide::load(&source).unwrap();
-        assert_eq!(text.render(&messages, true).unwrap(), model.render(&messages, true).unwrap());
+        assert_eq!(
+            text.prompt(&messages, &Default::default()).unwrap(),
+            model.render(&messages, true).unwrap()
+        );
         fs_err::remove_file(folder.path().join("tokenizer.json")).unwrap();
         let error = TextSide::load(&source).err().unwrap().to_string();
         assert!(error.contains("no tokenizer"), "{error}");
@@ -68,6 +75,9 @@ mod tests {
         let path = model.origin.path.clone().unwrap();
         let messages = [Message::user("How many figs?")];
         let text = TextSide::load(&Source::Gguf(path)).unwrap();
-        assert_eq!(text.render(&messages, true).unwrap(), model.render(&messages, true).unwrap());
+        assert_eq!(
+            text.prompt(&messages, &Default::default()).unwrap(),
+            model.render(&messages, true).unwrap()
+        );
     }
 }

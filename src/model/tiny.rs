@@ -29,6 +29,8 @@ pub struct TinySpec {
     pub max_positions: usize,
     /// Merges of the tokenizer, most important first, such as those of [`learn_merges`]; none: bytes alone.
     pub merges: Vec<String>,
+    /// Whether it has markers of thoughts, and a template that opens one where it may think.
+    pub thoughts: bool,
 }
 
 impl Default for TinySpec {
@@ -42,6 +44,7 @@ impl Default for TinySpec {
             kv_heads: 2,
             max_positions: 4096,
             merges: Vec::new(),
+            thoughts: false,
         }
     }
 }
@@ -51,20 +54,30 @@ const PRE: &str = "smollm";
 
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 
+const MARKERS: [&str; 2] = ["<think>", "</think>"];
+
+/// Behind the opening of an assistant turn.
+const MAY_THINK: &str = "{% if add_generation_prompt and enable_thinking is defined and enable_thinking %}{{ '<think>\n' }}{% endif %}";
+
 const TEMPLATE: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' \
      + message['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}\
      {{ '<|im_start|>assistant\n' }}{% endif %}";
 
 impl Model {
     /// Makes a tiny model: on one machine the same spec gives the same weights to the bit. Ids 0 to 2 are the
-    /// special tokens (2 ends a turn), id 3 + b is byte b, then come the merged tokens.
+    /// special tokens (2 ends a turn), id 3 + b is byte b, then come the merged tokens and the markers of thoughts.
     pub fn tiny(spec: &TinySpec) -> Result<Model> {
         let tokens: Vec<String> = SPECIAL
             .iter()
             .map(|t| (*t).to_owned())
             .chain(byte_characters().map(String::from))
             .chain(spec.merges.iter().map(|pair| pair.replace(' ', "")))
+            .chain(MARKERS.iter().filter(|_| spec.thoughts).map(|t| (*t).to_owned()))
             .collect();
+        let (markers, more) = match spec.thoughts {
+            true => (vec![tokens.len() as u32 - 2, tokens.len() as u32 - 1], MAY_THINK),
+            false => (Vec::new(), ""),
+        };
         let head_dim = spec.hidden.checked_div(spec.heads).unwrap_or_default();
         let config = Config {
             architecture: Architecture::Llama,
@@ -95,10 +108,11 @@ impl Model {
             Ok(Numbers::Given(weights))
         })?;
         let place = "tiny model";
-        let bpe = Bpe { tokens: &tokens, special: &[0, 1, 2], added: &[], merges: &spec.merges, pre: PRE };
+        let bpe =
+            Bpe { tokens: &tokens, special: &[0, 1, 2], added: &markers, merges: &spec.merges, pre: PRE };
         Ok(Model {
             tokenizer: Some(Tokenizer::from_bpe(&bpe, place)?),
-            template: Some(ChatTemplate::new(TEMPLATE.to_owned(), SPECIAL[1], SPECIAL[2], place)?),
+            template: Some(ChatTemplate::new(format!("{TEMPLATE}{more}"), SPECIAL[1], SPECIAL[2], place)?),
             origin: Origin {
                 name: format!("tiny-{}", spec.seed),
                 path: None,
@@ -232,7 +246,7 @@ mod tests {
             model.render(&[turn("user", "a"), turn("assistant", "b"), turn("user", "c")], true).unwrap();
         let mut built = opened;
         built.extend(model.encode("b").unwrap());
-        built.extend(model.after_assistant(&turn("user", "c")).unwrap());
+        built.extend(model.after_assistant(&turn("user", "c"), true).unwrap());
         assert_eq!(built, whole);
     }
 

@@ -191,10 +191,13 @@ fn arms(plan: &Plan) -> Vec<(String, String)> {
         } else {
             format!("temperature {}", h.temperature)
         };
-        format!(
-            "{examples}; {decoding}; at most {} tokens a turn; {} attempts a task; {} slots",
-            h.answer_tokens, h.rollouts, h.slots
-        )
+        let tokens = match h.think_tokens {
+            None => format!("at most {} tokens a turn", h.answer_tokens),
+            Some(budget) => {
+                format!("at most {budget} tokens of thought and {} of answer a turn", h.answer_tokens)
+            }
+        };
+        format!("{examples}; {decoding}; {tokens}; {} attempts a task; {} slots", h.rollouts, h.slots)
     };
     let mut out: Vec<(String, String)> = plan
         .arms

@@ -3,8 +3,7 @@
 
 use super::lab;
 use super::{Context, Observer};
-use crate::engine::Sampling;
-use crate::engine::local::{Engine, Options};
+use crate::engine::local::Engine;
 use crate::environment::Environment;
 use crate::episode::{Control, EpisodeRow, Item, Progress, UnitSpec, run_unit, table};
 use crate::error::{Error, Result};
@@ -61,7 +60,7 @@ pub fn calibrate(
     let Request { families, levels, tasks, seed } = *request;
     let folder = tempfile::tempdir()?;
     let context_tokens = lab::context_tokens(environment, model, harness, families, levels)?;
-    let mut engine = Engine::new(model.clone(), Options::new(harness.slots, context_tokens))?;
+    let mut engine = Engine::new(model.clone(), lab::options(harness, context_tokens))?;
     let items: Vec<Item> = families
         .iter()
         .flat_map(|family| {
@@ -79,11 +78,7 @@ pub fn calibrate(
         items,
         split: families.iter().map(|f| (f.clone(), "train".to_string())).collect(),
         rollouts: harness.rollouts,
-        sampling: Sampling {
-            temperature: harness.temperature as f32,
-            top_p: harness.top_p as f32,
-            ..Sampling::greedy(harness.answer_tokens)
-        },
+        sampling: lab::sampling(harness),
         examples: harness.examples,
         adapter: None,
         scaffold: "native".into(),

@@ -5,7 +5,7 @@
 use super::Experiment;
 use super::harvest::ARM;
 use crate::engine::Backend;
-use crate::environment::{Message, Role};
+use crate::environment::{Message, Role, answer};
 use crate::episode::{HarvestRow, table, transcript};
 use crate::error::{Error, Result};
 use crate::train::Example;
@@ -50,7 +50,7 @@ fn row(experiment: &Experiment, backend: &dyn Backend, t: &transcript::Transcrip
     let mut context = backend.render(&session.opening())?;
     let mut weights = vec![0.0; context.len()];
     for (reply, sampled) in replies.iter().zip(&t.sampled) {
-        let turn = session.reply(reply);
+        let turn = session.reply(answer(reply));
         let weight = if turn.action_ok { 1.0 } else { 0.0 };
         match turn.observation {
             Some(next) => {

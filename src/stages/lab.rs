@@ -2,9 +2,9 @@
 //! stages of one process need it.
 
 use super::{Context, Experiment};
-use crate::engine::Backend;
 use crate::engine::endpoint::{Count, Endpoint, Policy};
-use crate::engine::local::{self, Engine, Options};
+use crate::engine::local::{self, Engine, Markers, Options};
+use crate::engine::{Backend, Sampling};
 use crate::environment::{Environment, conversation};
 use crate::episode::{Control, EpisodeRow, Item, UnitFiles, UnitReport, UnitSpec, run_unit, table};
 use crate::error::{Error, Result};
@@ -106,7 +106,8 @@ pub fn endpoint(
     let count: Option<Count> = match &plan.model.source {
         Some(source) if section.count_tokens => {
             let text = TextSide::load(&Source::parse(&named(experiment, source))?)?;
-            Some(Box::new(move |messages| Ok(text.render(messages, true)?.len())))
+            let names = section.template_names();
+            Some(Box::new(move |messages| Ok(text.prompt(messages, &names)?.len())))
         }
         _ => None,
     };
@@ -161,6 +162,42 @@ pub fn load(source: &str, processor: Processor, context: &Context) -> Result<Mod
     Ok(model)
 }
 
+/// How a harness draws.
+pub fn sampling(harness: &Harness) -> Sampling {
+    Sampling {
+        temperature: harness.temperature as f32,
+        top_p: harness.top_p as f32,
+        thinking: harness.think_tokens,
+        ..Sampling::greedy(harness.answer_tokens)
+    }
+}
+
+/// An engine's sizes for a harness whose longest call has `context` tokens.
+pub fn options(harness: &Harness, context: usize) -> Options {
+    Options { thinking: harness.think_tokens.is_some(), ..Options::new(harness.slots, context) }
+}
+
+/// Most tokens that a model writes in one turn of a harness. Errors when the model has no thoughts to give a budget
+/// to, or opens one after `prompt` though the harness gives it none.
+fn turn_tokens(harness: &Harness, model: &Model, prompt: &[u32]) -> Result<usize> {
+    let markers = Markers::of(model);
+    let refuse = |what: &str, remedy: &str| {
+        Err(Error::invalid(what).at(format!("{}: `think_tokens`", model.origin.name)).hint(remedy))
+    };
+    match (harness.think_tokens, markers) {
+        (Some(budget), Some(markers)) => Ok(budget + markers.forced_tokens() + harness.answer_tokens),
+        (Some(_), None) => refuse(
+            "the model's tokenizer has no `<think>` and `</think>`, so a thought has no budget",
+            "leave `think_tokens` out of the harness",
+        ),
+        (None, Some(markers)) if markers.opened_in(prompt) => refuse(
+            "the model's chat template opens a thought, and the harness has no budget for one",
+            "set `think_tokens` in the harness, such as 1024",
+        ),
+        (None, _) => Ok(harness.answer_tokens),
+    }
+}
+
 /// Tokens a slot must hold: the longest of a few episodes in this harness, with every turn at its
 /// limit, and a quarter more. Cache memory grows with it, so it is measured and not guessed.
 pub fn context_tokens(
@@ -177,8 +214,9 @@ pub fn context_tokens(
             for task in environment.longest(family, *level)? {
                 let session = environment.begin(&task)?;
                 let messages = conversation(&examples, session.as_ref());
-                let turns = session.horizon() as usize * (harness.answer_tokens + OBSERVATION_TOKENS);
-                longest = longest.max(model.render(&messages, true)?.len() + turns);
+                let prompt = model.prompt(&messages, harness.think_tokens.is_some())?;
+                let turn = turn_tokens(harness, model, &prompt)? + OBSERVATION_TOKENS;
+                longest = longest.max(prompt.len() + session.horizon() as usize * turn);
             }
         }
     }
@@ -196,7 +234,7 @@ pub fn engine(
     let families: Vec<String> = plan.families().cloned().collect();
     let context =
         context_tokens(experiment.environment.as_ref(), model, harness, &families, &plan.tasks.levels)?;
-    let mut engine = Engine::new(model.clone(), Options::new(harness.slots, context))?;
+    let mut engine = Engine::new(model.clone(), options(harness, context))?;
     let handle = adapter.map(|lora| engine.add_adapter("live", lora)).transpose()?;
     Ok((engine, handle))
 }
@@ -220,11 +258,6 @@ pub fn run(
             })
         })
         .collect();
-    let sampling = crate::engine::Sampling {
-        temperature: unit.harness.temperature as f32,
-        top_p: unit.harness.top_p as f32,
-        ..crate::engine::Sampling::greedy(unit.harness.answer_tokens)
-    };
     let spec = UnitSpec {
         experiment: experiment.slug.clone(),
         event: Some(unit.purpose.as_str().to_string()),
@@ -236,7 +269,7 @@ pub fn run(
         items,
         split: plan.families().map(|f| (f.clone(), plan.split(f).to_string())).collect(),
         rollouts: unit.harness.rollouts,
-        sampling,
+        sampling: sampling(&unit.harness),
         examples: unit.harness.examples,
         adapter: unit.adapter,
         scaffold: "native".to_string(),
@@ -331,4 +364,67 @@ pub fn fetch_model(
         observer.end(&format!("{} MiB, hash checked", fetched.bytes >> 20));
     }
     Ok(fetched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::gym::Gym;
+    use crate::episode::transcript;
+    use crate::model::TinySpec;
+
+    fn harness(think_tokens: Option<usize>) -> Harness {
+        Harness { answer_tokens: 6, think_tokens, slots: 4, temperature: 1.0, ..Harness::default() }
+    }
+
+    fn context(model: &Model, think_tokens: Option<usize>) -> Result<usize> {
+        context_tokens(&Gym, model, &harness(think_tokens), &["gatepost".to_owned()], &[1])
+    }
+
+    #[test]
+    fn a_budget_for_thoughts_stands_in_the_rows() {
+        let model =
+            Arc::new(Model::tiny(&TinySpec { seed: 5, thoughts: true, ..TinySpec::default() }).unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let harness = harness(Some(9));
+        let length = context(&model, harness.think_tokens).unwrap();
+        let mut engine = Engine::new(model.clone(), options(&harness, length)).unwrap();
+        let spec = UnitSpec {
+            sampling: sampling(&harness),
+            items: vec![Item { family: "gatepost".into(), level: 1, count: 30 }],
+            split: BTreeMap::from([("gatepost".to_owned(), "train".to_owned())]),
+            ..crate::episode::testing::spec()
+        };
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let mut control = Control { stop: &stop, progress: &mut |_| {} };
+        run_unit(&spec, &Gym, &mut engine, folder.path(), &mut control).unwrap();
+        let rows: Vec<EpisodeRow> =
+            table::read_chain_checked(&folder.path().join("episodes/base/7.parquet")).unwrap();
+        let kept = transcript::read(&folder.path().join("transcripts/base/7.jsonl.zst")).unwrap();
+        for row in &rows {
+            let turns = row.turns;
+            let spent = row.think_tokens.unwrap();
+            assert!((0..=9 * turns).contains(&spent), "{spent} tokens of thought in {turns} turns");
+            assert!(row.forced_close == Some(false) || spent >= 9);
+            assert!(!(row.forced_close == Some(true) && row.naturally_closed == Some(true)));
+        }
+        assert!(rows.iter().filter(|row| row.forced_close == Some(true)).count() > 20);
+        let said = |t: &transcript::Transcript| t.messages.last().map(|m| m.content.clone());
+        assert!(kept.iter().all(|t| said(t).is_some_and(|text| text.starts_with("<think>"))));
+    }
+
+    #[test]
+    fn thoughts_and_budgets_belong_together() {
+        let thinker = Model::tiny(&TinySpec { thoughts: true, ..TinySpec::default() }).unwrap();
+        let plain = Model::tiny(&TinySpec::default()).unwrap();
+        assert!(context(&thinker, Some(500)).unwrap() > context(&thinker, None).unwrap() + 500);
+        let error = context(&plain, Some(9)).unwrap_err().to_string();
+        assert!(error.contains("no budget") && error.contains("think_tokens"), "{error}");
+        let mut always = thinker;
+        let text = "{{ messages[-1].content }}<think>\n";
+        always.template = Some(crate::model::ChatTemplate::new(text.into(), "", "", "test").unwrap());
+        let error = context(&always, None).unwrap_err().to_string();
+        assert!(error.contains("opens a thought") && error.contains("1024"), "{error}");
+        assert!(context(&always, Some(9)).is_ok());
+    }
 }

@@ -135,7 +135,7 @@ fn canary_prompts(experiment: &Experiment, model: &Model) -> Result<Vec<Vec<u32>
         for index in 0..CANARIES_A_FAMILY.min(most) {
             let task = experiment.environment.task(family, plan.tasks.levels[0], seed, index)?;
             let opening = experiment.environment.begin(&task)?.opening();
-            prompts.push(model.render(&opening, true)?);
+            prompts.push(model.prompt(&opening, plan.harness.evaluate.think_tokens.is_some())?);
         }
     }
     Ok(prompts)

@@ -31,7 +31,8 @@ use sample::Drawn;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
-use thinking::{Markers, Thinking};
+pub use thinking::Markers;
+use thinking::Thinking;
 
 /// Rows of one step on the processor: enough that reading the weights costs less than using them.
 const CPU_ROWS: usize = 64;
@@ -58,6 +59,8 @@ pub struct Options {
     pub stop_at_ends: bool,
     /// Whether a card records its steps as graphs. Changes time only.
     pub record_steps: bool,
+    /// Whether conversations are rendered so that the model may think first, where its template has a choice.
+    pub thinking: bool,
 }
 
 impl Options {
@@ -70,6 +73,7 @@ impl Options {
             share_prefixes: true,
             stop_at_ends: true,
             record_steps: true,
+            thinking: false,
         }
     }
 
@@ -353,7 +357,9 @@ impl Engine {
                 if listed {
                     run.top_logprobs.push(drawn.top.clone());
                 }
-                if let Some(thinking) = &mut run.thinking {
+                // A turn that ends inside its thought has ended: nothing is put behind it.
+                let ended = self.end_tokens.contains(&drawn.token);
+                if let Some(thinking) = run.thinking.as_mut().filter(|_| !ended) {
                     let forced = thinking.drawn(&run.tokens);
                     if run.request.sampling.logprobs {
                         run.logprobs.extend(forced.iter().map(|_| f32::NAN));
@@ -419,7 +425,7 @@ impl Backend for Engine {
     }
 
     fn render(&self, messages: &[Message]) -> Result<Vec<u32>> {
-        self.model.render(messages, true)
+        self.model.prompt(messages, self.options.thinking)
     }
 
     fn extend(&self, context: &[u32], sampled: &[u32], next: &Message) -> Result<Vec<u32>> {
@@ -428,7 +434,7 @@ impl Backend for Engine {
             Some((last, content)) if self.end_tokens.contains(last) => content,
             _ => sampled,
         };
-        Ok([context, content, &self.model.after_assistant(next)?].concat())
+        Ok([context, content, &self.model.after_assistant(next, self.options.thinking)?].concat())
     }
 
     fn submit(&mut self, request: Request) -> Result<()> {

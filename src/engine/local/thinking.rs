@@ -15,11 +15,25 @@ pub struct Markers {
 }
 
 impl Markers {
-    /// The markers of a model whose tokenizer has both as single tokens.
+    /// The markers of a model whose tokenizer has both as single tokens and writes them in texts.
     pub fn of(model: &Model) -> Option<Markers> {
         let tokenizer = model.tokenizer.as_ref()?;
+        let marker = |text: &str| {
+            let id = tokenizer.id(text)?;
+            (tokenizer.decode(&[id], true).ok()? == text).then_some(id)
+        };
         let forced = tokenizer.encode("\n</think>\n\n").ok()?;
-        Some(Markers { open: tokenizer.id("<think>")?, close: tokenizer.id("</think>")?, forced })
+        Some(Markers { open: marker("<think>")?, close: marker("</think>")?, forced })
+    }
+
+    /// Tokens that close a thought by force.
+    pub fn forced_tokens(&self) -> usize {
+        self.forced.len()
+    }
+
+    /// Whether a context leaves a thought open.
+    pub fn opened_in(&self, context: &[u32]) -> bool {
+        context.iter().rev().find(|t| **t == self.open || **t == self.close) == Some(&self.open)
     }
 }
 
@@ -39,15 +53,16 @@ enum State {
 pub struct Thinking {
     markers: Markers,
     budget: usize,
+    opened_before: bool,
     state: State,
 }
 
 impl Thinking {
     /// For a call whose context is `prompt`, with at most `budget` tokens in its thought. The context may have opened it.
     pub fn new(markers: Markers, budget: usize, prompt: &[u32]) -> Self {
-        let last = prompt.iter().rev().find(|t| **t == markers.open || **t == markers.close);
-        let state = if last == Some(&markers.open) { State::Open(0) } else { State::None };
-        Thinking { markers, budget, state }
+        let opened_before = markers.opened_in(prompt);
+        let state = if opened_before { State::Open(0) } else { State::None };
+        Thinking { markers, budget, opened_before, state }
     }
 
     /// Takes the token that was just drawn, the last of `tokens`; returns what is to be put behind it.
@@ -82,11 +97,12 @@ impl Thinking {
 
     /// The thought as it stands, if one was opened.
     pub fn thought(&self) -> Option<Thought> {
-        match self.state {
-            State::None => None,
-            State::Open(tokens) => Some(Thought { tokens, close: Close::Never }),
-            State::Closed(tokens, close, _) => Some(Thought { tokens, close }),
-        }
+        let (tokens, close) = match self.state {
+            State::None => return None,
+            State::Open(tokens) => (tokens, Close::Never),
+            State::Closed(tokens, close, _) => (tokens, close),
+        };
+        Some(Thought { opened_before: self.opened_before, tokens, close })
     }
 }
 
@@ -113,7 +129,7 @@ mod tests {
     fn a_thought_within_its_budget_closes_itself() {
         let mut t = thinking(3, &[5]);
         assert_eq!(run(&mut t, &[5], &[1, 6, 7, 2, 8]), [5, 1, 6, 7, 2, 8]);
-        assert_eq!(t.thought(), Some(Thought { tokens: 2, close: Close::Natural }));
+        assert_eq!(t.thought(), Some(Thought { opened_before: false, tokens: 2, close: Close::Natural }));
         assert_eq!(t.answer_tokens(6, 1), 1);
     }
 
@@ -121,7 +137,7 @@ mod tests {
     fn a_thought_that_spends_its_budget_is_closed_by_force() {
         let mut t = thinking(2, &[5, 1]);
         assert_eq!(run(&mut t, &[5, 1], &[6, 7, 8, 8]), [5, 1, 6, 7, 9, 2, 9, 8, 8]);
-        assert_eq!(t.thought(), Some(Thought { tokens: 2, close: Close::Forced }));
+        assert_eq!(t.thought(), Some(Thought { opened_before: true, tokens: 2, close: Close::Forced }));
         assert_eq!(t.answer_tokens(9, 2), 2);
     }
 
@@ -134,7 +150,7 @@ mod tests {
         assert_eq!((t.thought(), t.answer_tokens(5, 3)), (None, 2));
         let mut t = thinking(4, &[1]);
         run(&mut t, &[1], &[6]);
-        assert_eq!(t.thought(), Some(Thought { tokens: 1, close: Close::Never }));
+        assert_eq!(t.thought(), Some(Thought { opened_before: true, tokens: 1, close: Close::Never }));
         assert_eq!(t.answer_tokens(2, 1), 0);
     }
 }

@@ -3,6 +3,7 @@
 
 pub(super) mod invariance;
 mod rules;
+mod thoughts;
 
 pub(in crate::engine::local) use super::*;
 use crate::engine::{Sampling, Stream};
@@ -22,7 +23,7 @@ pub(in crate::engine::local) fn model() -> Arc<Model> {
         heads: 6,
         kv_heads: 2,
         max_positions: 512,
-        merges: Vec::new(),
+        ..TinySpec::default()
     };
     Arc::new(Model::tiny(&spec).unwrap())
 }

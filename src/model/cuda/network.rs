@@ -6,7 +6,7 @@ use super::adapters::Adapters;
 use super::compile::Kernels;
 use super::gpu::{Arg, Buffer, Gpu};
 use super::pools::{PoolShape, Pools};
-use super::product::{After, FULL, PARTED, Product};
+use super::product::{After, Job, STAGE_BYTES};
 use super::weights::{Layer, Loader, Matrix, Mixer, Site, Weights};
 use super::{COMMON, Precision, SOURCES, check, definitions, product};
 use crate::error::{Error, Result};
@@ -66,8 +66,6 @@ pub struct Workspace {
     pub(super) inner: Buffer,
     pub(super) partial: Buffer,
     pub(super) arrived: Buffer,
-    pub(super) parted: Buffer,
-    pub(super) parts_arrived: Buffer,
     pub(super) h: Buffer,
     pub(super) h_stride: usize,
     pub(super) last: Buffer,
@@ -143,7 +141,7 @@ impl Network {
             .collect::<Result<HashMap<_, _>>>()?;
         for (name, function) in &functions {
             if name.starts_with("product_many") {
-                gpu.allow_shared(function, product::stage_bytes(if name.contains("wide") { 4 } else { 2 }))?;
+                gpu.allow_shared(function, STAGE_BYTES)?;
             }
         }
         let weights = Loader { gpu: &gpu, kernels: &kernels, precision, config, numbers }.all()?;
@@ -221,8 +219,6 @@ impl Network {
             inner: zeros(rows * padded(c.intermediate), own)?,
             partial: zeros(rows * c.kv_heads * SPLITS * group * (c.head_dim + 2), single)?,
             arrived: zeros(rows * c.kv_heads, single)?,
-            parted: zeros(PARTED, single)?,
-            parts_arrived: zeros(FULL, single)?,
             h: zeros(rows * adapters.width(), single)?,
             h_stride: adapters.width(),
             last: zeros(draws * padded(c.hidden), own)?,
@@ -247,7 +243,7 @@ impl Network {
             + padded(values)
             + padded(config.intermediate);
         let logits = draws * (config.vocab * 4 + padded(config.hidden) * precision.bytes());
-        (rows * (single * 4 + own * precision.bytes()) + logits + PARTED * 4) as u64
+        (rows * (single * 4 + own * precision.bytes()) + logits) as u64
     }
 
     /// Hidden states of the rows, before the final norm, into the workspace.
@@ -271,20 +267,20 @@ impl Network {
         let (c, w, count) = (&self.config, step.work, step.count);
         let projected = layer.matrices[Site::Input as usize].outputs;
         self.norm(&w.x, &layer.input_norm, &w.normed, None, count)?;
-        self.product(step, number, layer, Site::Input, &w.normed, &w.projected, projected)?;
+        self.product(step, number, Site::Input, &w.normed, &w.projected, projected)?;
         match &layer.mixer {
             Mixer::Attention { norms } => {
                 self.attend(number, norms.as_ref(), projected, step)?;
-                self.product(step, number, layer, Site::Output, &w.attended, &w.x, c.hidden)?;
+                self.product(step, number, Site::Output, &w.attended, &w.x, c.hidden)?;
             }
             Mixer::Delta { convolution, decay, step_bias, norm } => {
                 self.recur(number, [convolution, decay, step_bias, norm], projected, step)?;
-                self.product(step, number, layer, Site::Output, &w.recurred, &w.x, c.hidden)?;
+                self.product(step, number, Site::Output, &w.recurred, &w.x, c.hidden)?;
             }
         }
         self.norm(&w.x, &layer.post_norm, &w.normed, None, count)?;
-        self.product(step, number, layer, Site::GateUp, &w.normed, &w.inner, blocks(c.intermediate))?;
-        self.product(step, number, layer, Site::Down, &w.inner, &w.x, c.hidden)
+        self.product(step, number, Site::GateUp, &w.normed, &w.inner, blocks(c.intermediate))?;
+        self.product(step, number, Site::Down, &w.inner, &w.x, c.hidden)
     }
 
     fn norm(
@@ -397,27 +393,15 @@ impl Network {
             return Err(Error::invalid(format!("{count} draws do not fit a workspace for {}", w.draws)));
         }
         self.norm(&w.x, &self.weights.final_norm, &w.last, chosen, count)?;
-        let head = self.weights.head.as_ref().unwrap_or(&self.weights.embedding);
-        let product = Product {
-            w: head.weights.pointer(),
-            x: w.last.pointer(),
-            y: w.logits.pointer(),
-            meta: step.rows.pointer(),
-            pairs: 0,
-            h: 0,
-            part: head.part.pointer(),
-            partial: w.parted.pointer(),
-            arrived: w.parts_arrived.pointer(),
-            outputs: head.outputs as i32,
-            blocks: head.blocks as i32,
-            shares: head.shares as i32,
-            y_stride: c.vocab as i32,
-            rows: count as i32,
-            sites: 0,
-            site: 0,
-            h_stride: 0,
+        let job = Job {
+            matrix: self.weights.head.as_ref().unwrap_or(&self.weights.embedding),
+            x: &w.last,
+            y: &w.logits,
+            y_stride: c.vocab,
+            rows: count,
+            after: After::Store,
         };
-        self.launch_product(head, product, After::Store)
+        self.plain_product(step, &job)
     }
 
     /// Logits `[tokens, vocab]` of one sequence at every position, with an adapter or without.

@@ -2,19 +2,15 @@
 
 use super::gpu::{Arg, Buffer};
 use super::network::{Network, Step, WARP};
-use super::weights::{Layer, Matrix, Site};
-use super::{MOST_SHARES, Precision};
+use super::weights::{Matrix, Site};
+use super::Precision;
 use crate::error::Result;
 
 /// Blocks of inner indices on their way to a product of many rows (as in `product.cu`).
 const STAGES: usize = 4;
 
-/// Blocks of threads that fill a card: two for each multiprocessor. With fewer, a product is cut further; from there on,
-/// larger blocks are used.
-pub(super) const FULL: usize = 264;
-
-/// Numbers that the parts of a product hand over, at most.
-pub(super) const PARTED: usize = FULL * MOST_SHARES * 16 * 128;
+/// Blocks of threads that fill a card: two for each multiprocessor. From there on, larger ones are used.
+const FULL: usize = 264;
 
 /// What is done with a product.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,28 +23,59 @@ pub(super) enum After {
 /// The kernels' `Product`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct Product {
-    pub w: u64,
-    pub x: u64,
-    pub y: u64,
-    pub meta: u64,
-    pub pairs: u64,
-    pub h: u64,
-    pub part: u64,
-    pub partial: u64,
-    pub arrived: u64,
-    pub outputs: i32,
-    pub blocks: i32,
-    pub shares: i32,
-    pub y_stride: i32,
-    pub rows: i32,
-    pub sites: i32,
-    pub site: i32,
-    pub h_stride: i32,
+struct Product {
+    w: u64,
+    x: u64,
+    y: u64,
+    meta: u64,
+    pairs: u64,
+    h: u64,
+    part: u64,
+    outputs: i32,
+    blocks: i32,
+    shares: i32,
+    y_stride: i32,
+    rows: i32,
+    sites: i32,
+    site: i32,
+    h_stride: i32,
+}
+
+/// One product: rows times a matrix, and where to with it.
+pub(super) struct Job<'a> {
+    pub matrix: &'a Matrix,
+    pub x: &'a Buffer,
+    pub y: &'a Buffer,
+    pub y_stride: usize,
+    pub rows: usize,
+    pub after: After,
+}
+
+impl Product {
+    /// Without an adapter.
+    fn new(job: &Job, step: &Step) -> Product {
+        Product {
+            w: job.matrix.weights.pointer(),
+            x: job.x.pointer(),
+            y: job.y.pointer(),
+            meta: step.rows.pointer(),
+            pairs: 0,
+            h: 0,
+            part: job.matrix.part.pointer(),
+            outputs: job.matrix.outputs as i32,
+            blocks: job.matrix.blocks as i32,
+            shares: job.matrix.shares as i32,
+            y_stride: job.y_stride as i32,
+            rows: job.rows as i32,
+            sites: 0,
+            site: 0,
+            h_stride: 0,
+        }
+    }
 }
 
 /// Products in bf16: for up to 8, 16 and 32 rows, and for more; the wide ones have larger blocks.
-pub(super) const TILED: [&str; 18] = [
+pub(super) const TILED: [&str; 15] = [
     "product_few_8_store",
     "product_few_8_add",
     "product_few_8_gate",
@@ -64,38 +91,39 @@ pub(super) const TILED: [&str; 18] = [
     "product_many_store",
     "product_many_add",
     "product_many_gate",
-    "product_many_wide_store",
-    "product_many_wide_add",
-    "product_many_wide_gate",
 ];
 
-/// Shared memory of a product of many rows whose warps have that many tiles and groups.
-pub(super) fn stage_bytes(each: usize) -> usize {
-    STAGES * 2 * each * (2048 + 1024)
-}
+/// Shared memory of a product of many rows: of each stage, eight tiles of weights and eight groups of rows.
+pub(super) const STAGE_BYTES: usize = STAGES * 8 * (2048 + 1024);
 
 impl Network {
-    #[allow(clippy::too_many_arguments)]
+    /// The product of a layer's site.
     pub(super) fn product(
         &self,
         step: &Step,
         number: usize,
-        layer: &Layer,
         site: Site,
         x: &Buffer,
         y: &Buffer,
         y_stride: usize,
     ) -> Result<()> {
-        let matrix = &layer.matrices[site as usize];
-        let (w, adapters) = (step.work, step.adapters);
-        let sites = self.weights.layers.len() * Site::ALL.len();
-        let place = number * Site::ALL.len() + site as usize;
-        let adapted = adapters.count() > 0;
-        if adapted {
+        let layers = &self.weights.layers;
+        let after = match site {
+            Site::Input => After::Store,
+            Site::Output | Site::Down => After::Add,
+            Site::GateUp => After::Gate,
+        };
+        let matrix = &layers[number].matrices[site as usize];
+        let job = Job { matrix, x, y, y_stride, rows: step.count, after };
+        let mut product = Product::new(&job, step);
+        if step.adapters.count() > 0 {
+            let sites = layers.len() * Site::ALL.len();
+            let place = number * Site::ALL.len() + site as usize;
+            let (w, table) = (step.work, step.adapters.table());
             let args = [
                 x.into(),
                 step.rows.into(),
-                Arg::At(adapters.table()),
+                Arg::At(table),
                 sites.into(),
                 place.into(),
                 (&w.h).into(),
@@ -104,36 +132,25 @@ impl Network {
                 w.h_stride.into(),
             ];
             self.gpu.launch(self.function("shrink")?, [step.count, 8, 1], [128, 1], 0, &args)?;
+            product = Product {
+                pairs: table,
+                h: w.h.pointer(),
+                sites: sites as i32,
+                site: place as i32,
+                h_stride: w.h_stride as i32,
+                ..product
+            };
         }
-        let after = match site {
-            Site::Input => After::Store,
-            Site::Output | Site::Down => After::Add,
-            Site::GateUp => After::Gate,
-        };
-        let product = Product {
-            w: matrix.weights.pointer(),
-            x: x.pointer(),
-            y: y.pointer(),
-            meta: step.rows.pointer(),
-            pairs: if adapted { adapters.table() } else { 0 },
-            h: w.h.pointer(),
-            part: matrix.part.pointer(),
-            partial: w.parted.pointer(),
-            arrived: w.parts_arrived.pointer(),
-            outputs: matrix.outputs as i32,
-            blocks: matrix.blocks as i32,
-            shares: matrix.shares as i32,
-            y_stride: y_stride as i32,
-            rows: step.count as i32,
-            sites: sites as i32,
-            site: place as i32,
-            h_stride: w.h_stride as i32,
-        };
-        self.launch_product(matrix, product, after)
+        self.launch_product(&job, product)
     }
 
-    pub(super) fn launch_product(&self, matrix: &Matrix, product: Product, after: After) -> Result<()> {
-        let rows = product.rows as usize;
+    /// A product without an adapter.
+    pub(super) fn plain_product(&self, step: &Step, job: &Job) -> Result<()> {
+        self.launch_product(job, Product::new(job, step))
+    }
+
+    fn launch_product(&self, job: &Job, product: Product) -> Result<()> {
+        let (matrix, after, rows) = (job.matrix, job.after, job.rows);
         let tiles = matrix.outputs.div_ceil(16);
         // SAFETY: `Product` is plain numbers without padding.
         let bytes =
@@ -143,22 +160,17 @@ impl Network {
             let name = ["product_store", "product_add", "product_gate"][after as usize];
             return self.gpu.launch(self.function(name)?, [tiles, rows.div_ceil(8), 1], [WARP, 16], 0, &args);
         }
-        let (kind, grid, block, shared) = if rows <= 32 {
-            let (kind, together, groups) = match rows {
-                0..=8 => (0, 1, 1),
-                9..=16 => (1, 1, 2),
-                _ if tiles >= 2 * FULL => (3, 2, 4),
-                _ => (2, 1, 4),
-            };
+        let few = |kind: usize, together: usize, groups: usize| {
             let shared = matrix.shares * groups.min(2) * 8 * (together * 16 + 4) * size_of::<f32>();
-            (kind, [tiles.div_ceil(together), 1, 1], [WARP, matrix.shares], shared)
-        } else if rows.div_ceil(64) * tiles.div_ceil(8) >= FULL {
-            (5, [rows.div_ceil(64), tiles.div_ceil(8), 1], [128, 1], stage_bytes(4))
-        } else {
-            let (across, down) = (rows.div_ceil(32), tiles.div_ceil(4));
-            // A part is worth its sums' way through memory from some blocks on.
-            let parts = FULL.div_ceil(across * down).min(matrix.blocks / 4).clamp(1, matrix.shares);
-            (4, [across, down, parts], [128, 1], stage_bytes(2))
+            (kind, [tiles.div_ceil(together), rows.div_ceil(8 * groups), 1], [WARP, matrix.shares], shared)
+        };
+        let wide = [rows.div_ceil(64), tiles.div_ceil(8), 1];
+        let (kind, grid, block, shared) = match rows {
+            0..=8 => few(0, 1, 1),
+            9..=16 => few(1, 1, 2),
+            17..=32 if tiles < 2 * FULL => few(2, 1, 4),
+            33.. if wide[0] * wide[1] >= FULL => (4, wide, [128, 1], STAGE_BYTES),
+            _ => few(3, 2, 4),
         };
         let name = TILED[kind * 3 + after as usize];
         self.gpu.launch(self.function(name)?, grid, block, shared, &args)

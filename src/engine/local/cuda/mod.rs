@@ -23,8 +23,8 @@ use cudarc::driver::{CudaFunction, CudaGraph};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Rows of a step that reads contexts.
-const ROWS: usize = 512;
+/// Most rows of a step that reads contexts: few enough that running calls do not wait long, many enough to fill a card.
+const ROWS: usize = 2048;
 
 /// Most rows of a step.
 pub fn rows(slots: usize) -> usize {

@@ -17,8 +17,6 @@ struct Product {
     const Pair* pairs; // adapters' pairs, or null
     const float* h;    // [rows, h_stride]
     const u8* part;    // of each output: which part of the pair
-    float* partial;    // sums of shares, where several blocks make them
-    int* arrived;      // of these blocks: how many are done, zero before and after
     int outputs, blocks, shares, y_stride, rows, sites, site, h_stride;
 };
 
@@ -74,15 +72,15 @@ __device__ __forceinline__ void multiply_block(float* c, const uint4* a, uint4 l
 }
 
 // For few rows: a warp for each share, TILES tiles of 16 outputs, GROUPS groups of eight rows, AHEAD blocks of weights
-// asked for at once. block: 32 x shares; grid: tiles / TILES.
+// asked for at once. block: 32 x shares; grid: tiles / TILES x rows / (8 GROUPS).
 template <int TILES, int GROUPS, int AHEAD, int AFTER>
 __device__ __forceinline__ void product_few(const Product& p) {
     extern __shared__ float sums[];
     const int lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
     const int g = lane / 4, t = lane % 4;
-    const int first_tile = blockIdx.x * TILES;
+    const int first_tile = blockIdx.x * TILES, first_row = blockIdx.y * GROUPS * 8;
     const T* w = p.w + (size_t)first_tile * p.blocks * 1024 + lane * 8;
-    const T* x = p.x + lane * 8;
+    const T* x = p.x + (size_t)first_row * p.blocks * 64 + lane * 8;
     float c[TILES][GROUPS][4];
 #pragma unroll
     for (int i = 0; i < TILES; i++)
@@ -138,7 +136,7 @@ __device__ __forceinline__ void product_few(const Product& p) {
         if (AFTER == GATE) {
             for (int index = thread; index < PHASE * 8 * TILES * 8; index += threads) {
                 const int local = index / (TILES * 8), i = index % (TILES * 8);
-                const int row = phase * 8 + local, tile = first_tile + i / 8;
+                const int row = first_row + phase * 8 + local, tile = first_tile + i / 8;
                 if (row >= p.rows || tile * 16 >= p.outputs) continue;
                 const float* from = sums + local * LINE + i / 8 * 16 + i % 8;
                 float gate = 0.0f, value = 0.0f;
@@ -148,7 +146,7 @@ __device__ __forceinline__ void product_few(const Product& p) {
         } else {
             for (int index = thread; index < PHASE * 8 * TILES * 16; index += threads) {
                 const int local = index / (TILES * 16), i = index % (TILES * 16);
-                const int row = phase * 8 + local, n = first_tile * 16 + i;
+                const int row = first_row + phase * 8 + local, n = first_tile * 16 + i;
                 if (row >= p.rows || n >= p.outputs) continue;
                 float value = 0.0f;
                 for (int k = 0; k < warps; k++) value += sums[k * AREA + local * LINE + i];
@@ -164,20 +162,16 @@ __device__ __forceinline__ void copy_ahead(void* to, const void* from) {
 }
 
 // For many rows: four warps, two by two, each with TILES tiles and GROUPS groups; weights and rows of STAGES blocks are on
-// their way through shared memory. Where there would be few blocks of threads, several of them take the shares among
-// themselves, and the last to finish adds these up. block: 128; grid: rows / (16 GROUPS) x tiles / (2 TILES) x parts.
+// their way through shared memory. block: 128; grid: rows / (16 GROUPS) x tiles / (2 TILES).
 template <int TILES, int GROUPS, int STAGES, int AFTER>
 __device__ __forceinline__ void product_many(const Product& p) {
     extern __shared__ uint4 stages[];
-    __shared__ bool last;
     constexpr int W = 2 * TILES * 128, STAGE = W + 2 * GROUPS * 64;  // 16-byte pieces
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int g = lane / 4, t = lane % 4;
     const int first_tile = blockIdx.y * 2 * TILES, first_group = blockIdx.x * 2 * GROUPS;
     const uint4* w = reinterpret_cast<const uint4*>(p.w) + (size_t)first_tile * p.blocks * 128;
     const uint4* x = reinterpret_cast<const uint4*>(p.x) + (size_t)first_group * p.blocks * 64;
-    const int parts = gridDim.z, each = (p.shares + parts - 1) / parts;
-    const int first_share = blockIdx.z * each, end_share = min(first_share + each, p.shares);
     float total[TILES][GROUPS][4], c[TILES][GROUPS][4];
 #pragma unroll
     for (int i = 0; i < TILES; i++)
@@ -203,21 +197,16 @@ __device__ __forceinline__ void product_many(const Product& p) {
             if (block >= p.blocks) block = ++share;
         }
     };
-    Walk ahead = {first_share, first_share}, now = ahead;
+    Walk ahead = {0, 0}, now = ahead;
 #pragma unroll
     for (int stage = 0; stage < STAGES - 1; stage++) {
-        if (ahead.share < end_share) fetch(stage, ahead.block), ahead.step(p);
+        if (ahead.share < p.shares) fetch(stage, ahead.block), ahead.step(p);
         asm volatile("cp.async.commit_group;");
     }
-    const size_t corner = (size_t)blockIdx.y * gridDim.x + blockIdx.x;
-    constexpr int NUMBERS = TILES * GROUPS * 4;
-    float* partial = p.partial + corner * p.shares * NUMBERS * 128 + thread;
-    for (int number = 0; now.share < end_share; number++) {
+    for (int number = 0; now.share < p.shares; number++) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
         __syncthreads();
-        if (ahead.share < end_share) {
-            fetch((number + STAGES - 1) % STAGES, ahead.block), ahead.step(p);
-        }
+        if (ahead.share < p.shares) fetch((number + STAGES - 1) % STAGES, ahead.block), ahead.step(p);
         asm volatile("cp.async.commit_group;");
         const uint4* from = stages + number % STAGES * STAGE;
         uint4 low[GROUPS], high[GROUPS];
@@ -236,35 +225,12 @@ __device__ __forceinline__ void product_many(const Product& p) {
         const int share = now.share;
         now.step(p);
         if (now.share != share) {
-            float* to = partial + (size_t)share * NUMBERS * 128;
 #pragma unroll
             for (int i = 0; i < TILES; i++)
 #pragma unroll
                 for (int j = 0; j < GROUPS; j++)
 #pragma unroll
-                    for (int k = 0; k < 4; k++) {
-                        if (parts > 1) to[((i * GROUPS + j) * 4 + k) * 128] = c[i][j][k];
-                        else total[i][j][k] += c[i][j][k];
-                        c[i][j][k] = 0.0f;
-                    }
-        }
-    }
-    if (parts > 1) {
-        __threadfence();
-        __syncthreads();
-        if (thread == 0) last = atomicAdd(p.arrived + corner, 1) == parts - 1;
-        __syncthreads();
-        if (!last) return;
-        if (thread == 0) p.arrived[corner] = 0;
-        __threadfence();
-        for (int share = 0; share < p.shares; share++) {
-            const float* from = partial + (size_t)share * NUMBERS * 128;
-#pragma unroll
-            for (int i = 0; i < TILES; i++)
-#pragma unroll
-                for (int j = 0; j < GROUPS; j++)
-#pragma unroll
-                    for (int k = 0; k < 4; k++) total[i][j][k] += __ldcg(from + ((i * GROUPS + j) * 4 + k) * 128);
+                    for (int k = 0; k < 4; k++) total[i][j][k] += c[i][j][k], c[i][j][k] = 0.0f;
         }
     }
 #pragma unroll
@@ -301,8 +267,7 @@ FEW(product_few_8, 1, 1, 4)
 FEW(product_few_16, 1, 2, 3)
 FEW(product_few_32, 1, 4, 2)
 FEW(product_few_32_wide, 2, 4, 1)
-MANY(product_many, 2, 2, 4, 4)
-MANY(product_many_wide, 4, 4, 4, 2)
+MANY(product_many, 4, 4, 4, 2)
 
 #else
 

@@ -2,7 +2,9 @@
 //! the processor, whose own tests hold it to the reference values, is what the card is compared with.
 
 use super::super::Options;
-use super::super::tests::invariance::{same_answers_anywhere, same_answers_at_any_time};
+use super::super::tests::invariance::{
+    same_answers_anywhere, same_answers_at_any_time, same_answers_when_killed,
+};
 use super::super::tests::{Engine, drain};
 use super::*;
 use crate::engine::{Backend, Request, Sampling, Stream};
@@ -141,6 +143,7 @@ fn answers_on_a_card_do_not_depend_on_slots_order_sharing_neighbours_or_time() {
             let what = format!("{name} in {}", precision.name());
             same_answers_anywhere(&what, &model, &[2, 32, 256]);
             same_answers_at_any_time(&what, &model, &[3, 32, 256]);
+            same_answers_when_killed(&what, &model, &[32, 256]);
             println!("{what}: the same");
         }
     }

@@ -69,6 +69,36 @@ pub(in crate::engine::local) fn same_answers_at_any_time(name: &str, model: &Arc
 }
 
 #[test]
+fn answers_do_not_depend_on_an_engine_that_died() {
+    networks().iter().for_each(|(name, model)| same_answers_when_killed(name, model, &[3, 32, 256]));
+}
+
+/// An engine goes with all that its lanes held; another takes over what was not answered.
+pub(in crate::engine::local) fn same_answers_when_killed(name: &str, model: &Arc<Model>, sizes: &[usize]) {
+    let requests = requests(60, "killed");
+    let want = one_by_one(model, &requests);
+    for &slots in sizes {
+        let mut got = Answers::new();
+        for life in 0.. {
+            let mut engine = engine(model, slots, 2, life % 2 == 0);
+            for request in requests.iter().filter(|r| !got.contains_key(&r.id)) {
+                engine.submit(request.clone()).unwrap();
+            }
+            // The first two lives end in the middle of their calls.
+            let (before, most) = (got.len(), if life < 2 { 15 } else { requests.len() });
+            while engine.in_flight() > 0 && got.len() < before + most {
+                note(&mut got, engine.step().unwrap());
+            }
+            if engine.in_flight() == 0 {
+                assert!(life >= 2 || slots == 256, "{name}, {slots} slots: {life} lives");
+                break;
+            }
+        }
+        check(&got, &want, &format!("{name}, {slots} slots, killed and resumed"));
+    }
+}
+
+#[test]
 fn greedy_answers_are_the_references_with_and_without_adapters_in_one_batch() {
     use crate::model::testing::{fixtures, ids, json};
     for name in ["llama_tied", "qwen3_tied", "qwen3_untied", "qwen3_5_tied", "qwen3_5_tied_vl_layout"] {

@@ -5,7 +5,7 @@
 use super::distribution::{normal_cdf, t_quantile};
 use super::units::{Unit, Units};
 use super::{Interval, LEVEL, Undefined, multinomial};
-use crate::philox::philox4x32;
+use crate::philox::{self, WORDS};
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -39,8 +39,9 @@ impl Resamples {
     /// The normative road, whatever the number of units.
     pub fn one_by_one(units: &Units, key_text: &str, resamples: usize) -> Resamples {
         let key = key(key_text);
+        let strata: Vec<Stratum> = units.strata.iter().map(|units| Stratum::new(units)).collect();
         let longest = units.strata.iter().map(Vec::len).max().unwrap_or(0);
-        let value = |counts: &mut Vec<u32>, b: u32| resample(units, key, b, counts);
+        let value = |counts: &mut Vec<u32>, b: u32| fastest(&strata, key, b, counts);
         let means =
             (0..resamples.max(1) as u32).into_par_iter().map_init(|| vec![0; longest], value).collect();
         Resamples::new(means, true)
@@ -97,41 +98,88 @@ pub fn key(key_text: &str) -> [u32; 2] {
     [word(0), word(4)]
 }
 
-/// The random word of draw `j` of resample `b`.
-fn word(key: [u32; 2], b: u32, j: usize, block: &mut [u32; 4]) -> u32 {
-    if j.is_multiple_of(4) {
-        *block = philox4x32([(j / 4) as u32, b, 0, 0], key);
-    }
-    block[j % 4]
+/// Units of a stratum, as the resampling loop wants them.
+struct Stratum {
+    sums: Vec<f64>,
+    /// `None` where every unit is one task.
+    sizes: Option<Vec<f64>>,
 }
 
-/// The value of resample `b`: the mean over strata of Σ count × sum / Σ count × size.
-fn resample(units: &Units, key: [u32; 2], b: u32, counts: &mut [u32]) -> f64 {
-    let (mut j, mut block, mut total) = (0, [0; 4], 0.0);
-    for stratum in &units.strata {
-        let counts = &mut counts[..stratum.len()];
-        counts.fill(0);
-        for _ in 0..stratum.len() {
-            counts[index(word(key, b, j, &mut block), stratum.len())] += 1;
-            j += 1;
+impl Stratum {
+    fn new(units: &[Unit]) -> Stratum {
+        let tasks = units.iter().all(|unit| unit.size == 1.0);
+        Stratum {
+            sums: units.iter().map(|unit| unit.sum).collect(),
+            sizes: (!tasks).then(|| units.iter().map(|unit| unit.size).collect()),
         }
-        total += weighted_mean(stratum, counts);
     }
-    total / units.strata.len() as f64
+
+    #[inline(always)]
+    fn mean(&self, counts: &[u32]) -> f64 {
+        let size = self.sizes.as_ref().map_or(counts.len() as f64, |sizes| dot(counts, sizes));
+        dot(counts, &self.sums) / size
+    }
+}
+
+/// Resample `b` in the widest vectors that this processor has. All ways give the same bits.
+fn fastest(strata: &[Stratum], key: [u32; 2], b: u32, counts: &mut [u32]) -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        #[target_feature(enable = "avx2")]
+        fn with_avx2(strata: &[Stratum], key: [u32; 2], b: u32, counts: &mut [u32]) -> f64 {
+            resample(strata, key, b, counts)
+        }
+        // SAFETY: the processor has AVX2.
+        return unsafe { with_avx2(strata, key, b, counts) };
+    }
+    resample(strata, key, b, counts)
+}
+
+/// The value of resample `b`: the mean over strata of Σ count × sum / Σ count × size. Draw `j` is word `j` of the
+/// blocks (0, b, 0, 0), (1, b, 0, 0), …
+#[inline(always)]
+fn resample(strata: &[Stratum], key: [u32; 2], b: u32, counts: &mut [u32]) -> f64 {
+    let (mut block, mut words, mut used, mut total) = (0, [0; WORDS], WORDS, 0.0);
+    for stratum in strata {
+        let n = stratum.sums.len();
+        let counts = &mut counts[..n];
+        counts.fill(0);
+        let mut drawn = 0;
+        while drawn < n {
+            if used == WORDS {
+                words = philox::words(block, b, key);
+                (block, used) = (block + (WORDS / 4) as u32, 0);
+            }
+            let here = (WORDS - used).min(n - drawn);
+            for &word in &words[used..used + here] {
+                counts[index(word, n)] += 1;
+            }
+            (used, drawn) = (used + here, drawn + here);
+        }
+        total += stratum.mean(counts);
+    }
+    total / strata.len() as f64
 }
 
 /// High 32 bits of `word` × `n`.
+#[inline(always)]
 fn index(word: u32, n: usize) -> usize {
     ((u64::from(word) * n as u64) >> 32) as usize
 }
 
-fn weighted_mean(stratum: &[Unit], counts: &[u32]) -> f64 {
-    let (mut sum, mut size) = (0.0, 0.0);
-    for (unit, &count) in stratum.iter().zip(counts) {
-        sum += f64::from(count) * unit.sum;
-        size += f64::from(count) * unit.size;
+/// Σ count × number, in eight sums that are added in their order.
+#[inline(always)]
+fn dot(counts: &[u32], numbers: &[f64]) -> f64 {
+    let (counts, counts_left) = counts.as_chunks::<8>();
+    let (numbers, numbers_left) = numbers.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for (counts, numbers) in counts.iter().zip(numbers) {
+        for i in 0..8 {
+            sums[i] += f64::from(counts[i]) * numbers[i];
+        }
     }
-    sum / size
+    let left = counts_left.iter().zip(numbers_left).map(|(&count, number)| f64::from(count) * number);
+    sums.into_iter().chain(left).sum()
 }
 
 #[cfg(test)]
@@ -153,12 +201,9 @@ mod tests {
                 assert_eq!(Some(units.len() as u64), case["n"].as_u64());
                 assert_eq!(key(key_text).map(f64::from).to_vec(), numbers(&case["key"]));
                 for (b, field) in [(0, "first_indices_b0"), (9_999, "first_indices_b9999")] {
-                    let mut block = [0; 4];
-                    for (j, expected) in numbers(&case[field]).into_iter().enumerate() {
-                        assert_eq!(
-                            index(word(key(key_text), b, j, &mut block), units.len()) as f64,
-                            expected
-                        );
+                    let words = philox::words(0, b, key(key_text));
+                    for (word, expected) in words.into_iter().zip(numbers(&case[field])) {
+                        assert_eq!(index(word, units.len()) as f64, expected);
                     }
                 }
                 near(expanded_tail(units.len()).unwrap(), case["alpha_per_tail"].as_f64().unwrap(), 1e-12);
@@ -172,6 +217,13 @@ mod tests {
                 }
             }
         }
+    }
+
+    fn value(units: &Units, key: [u32; 2], b: u32, counts: &mut [u32]) -> f64 {
+        let strata: Vec<Stratum> = units.strata.iter().map(|units| Stratum::new(units)).collect();
+        let fastest = fastest(&strata, key, b, counts);
+        assert_eq!(fastest.to_bits(), resample(&strata, key, b, counts).to_bits());
+        fastest
     }
 
     fn made(n: usize, families: usize, clustered: bool) -> Vec<TaskValue<'static>> {
@@ -195,14 +247,14 @@ mod tests {
         assert_eq!(units.strata.iter().map(Vec::len).collect::<Vec<_>>(), [5, 5]);
         // By hand from the definition, one draw at a time.
         let by_hand = |b: u32| {
-            let draw = |j: usize| philox4x32([j as u32 / 4, b, 0, 0], key("k"))[j % 4];
+            let draw = |j: usize| philox::philox4x32([j as u32 / 4, b, 0, 0], key("k"))[j % 4];
             let family =
                 |f: usize| (0..5).map(|i| units.strata[f][index(draw(5 * f + i), 5)].sum).sum::<f64>() / 5.0;
             (family(0) + family(1)) / 2.0
         };
         let mut counts = vec![0; 5];
         for b in [0, 1, 77] {
-            near(resample(&units, key("k"), b, &mut counts), by_hand(b), 1e-15);
+            near(value(&units, key("k"), b, &mut counts), by_hand(b), 1e-15);
         }
     }
 
@@ -212,9 +264,9 @@ mod tests {
         values.truncate(9);
         let units = Units::new(&values, Weight::Task).unwrap();
         let mut counts = vec![0; units.len()];
-        let draw = |j: usize| units.strata[0][index(philox4x32([0, 5, 0, 0], key("k"))[j], 3)];
+        let draw = |j: usize| units.strata[0][index(philox::philox4x32([0, 5, 0, 0], key("k"))[j], 3)];
         let (sum, size) = (0..3).map(draw).fold((0.0, 0.0), |(s, m), u| (s + u.sum, m + u.size));
-        near(resample(&units, key("k"), 5, &mut counts), sum / size, 1e-15);
+        near(value(&units, key("k"), 5, &mut counts), sum / size, 1e-15);
     }
 
     #[test]

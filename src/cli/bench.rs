@@ -1,9 +1,11 @@
-//! `bench engine`: measurements as a table or as JSON rows.
+//! `bench`: measurements as a table or as JSON rows.
 
 use super::device::DeviceArgs;
 use super::print;
+use super::progress::Terminal;
 use crate::bench::engine::{self, ModelChoice, Plan, What};
-use crate::error::Result;
+use crate::bench::{bootstrap, coverage};
+use crate::error::{Error, Result};
 use crate::model::{Source, registry};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -18,6 +20,46 @@ pub enum BenchCommand {
   rederive bench engine --config config.json --device cuda  a shape alone, with random weights
   rederive bench engine --startup                           from nothing to the first token")]
     Engine(EngineArgs),
+    /// Speed and memory of the paired bootstrap
+    #[command(after_long_help = "Example:
+  rederive bench bootstrap --tasks 1000,100000 --json >> rows.jsonl")]
+    Bootstrap(BootstrapArgs),
+    /// How often intervals hold the truth, by simulation
+    #[command(after_long_help = "Examples:
+  rederive bench coverage --data-sets 200                   a first look
+  rederive bench coverage --json > benches/coverage.jsonl  the table that sites show under Method")]
+    Coverage(CoverageArgs),
+}
+
+/// Options of `bench bootstrap`.
+#[derive(Debug, clap::Args)]
+pub struct BootstrapArgs {
+    /// Task differences, one measurement of each kind and number
+    #[arg(long, value_delimiter = ',', default_values_t = [1_000, 100_000])]
+    tasks: Vec<usize>,
+    /// How many values they take
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["few", "many"])]
+    values: Vec<bootstrap::Values>,
+    /// Resamples
+    #[arg(long, default_value_t = crate::stats::RESAMPLES)]
+    resamples: usize,
+    /// Timed runs of each
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `bench coverage`.
+#[derive(Debug, clap::Args)]
+pub struct CoverageArgs {
+    /// Simulated data sets of each scenario
+    #[arg(long, default_value_t = 4_000)]
+    data_sets: usize,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
 }
 
 /// Options of `bench engine`.
@@ -70,8 +112,78 @@ struct Row<'a, T: Serialize> {
 }
 
 /// Dispatches.
-pub fn bench(command: &BenchCommand) -> Result<u8> {
-    let BenchCommand::Engine(args) = command;
+pub fn bench(command: &BenchCommand, terminal: &Terminal) -> Result<u8> {
+    match command {
+        BenchCommand::Engine(args) => bench_engine(args),
+        BenchCommand::Bootstrap(args) => bench_bootstrap(args),
+        BenchCommand::Coverage(args) => bench_coverage(args, terminal),
+    }
+}
+
+fn bench_bootstrap(args: &BootstrapArgs) -> Result<u8> {
+    if !args.json {
+        print("   tasks  values  draws   best s  peak MiB\n")?;
+    }
+    for &tasks in &args.tasks {
+        for &values in &args.values {
+            let row = bootstrap::measure(tasks, values, args.resamples, args.runs)?;
+            if args.json {
+                line(&row)?;
+                continue;
+            }
+            let best = row.wall_s.iter().copied().fold(f64::INFINITY, f64::min);
+            let name = if values == bootstrap::Values::Few { "few" } else { "many" };
+            let peak = row.peak_resident_bytes.map_or("–".to_owned(), |bytes| (bytes >> 20).to_string());
+            print(&format!("{tasks:>8}  {name:<6}  {:<6} {best:>7.3} {peak:>9}\n", row.draws))?;
+        }
+    }
+    Ok(0)
+}
+
+fn bench_coverage(args: &CoverageArgs, terminal: &Terminal) -> Result<u8> {
+    use crate::stages::Observer;
+    if args.data_sets == 0 {
+        return Err(Error::invalid("no data set is to be simulated")
+            .at("--data-sets")
+            .hint("4000 are usual"));
+    }
+    let mut scenarios = 0;
+    terminal.begin("coverage", Some(coverage::count() as u64), "scenarios");
+    if !args.json {
+        print(
+            "scenario                  tasks  each  seeds  interval                          coverage  defined  width  flagged  of misses\n",
+        )?;
+    }
+    coverage::measure(args.data_sets, &mut |rows| {
+        for row in &rows {
+            if args.json {
+                line(row)?;
+            } else {
+                let number = |x: Option<f64>| x.map_or("–".to_owned(), |x| format!("{x:.3}"));
+                let seeds = row.training_seeds.map_or("–".to_owned(), |n| n.to_string());
+                print(&format!(
+                    "{:<25} {:>5} {:>5} {seeds:>6}  {:<33} {:>8} {:>8.3} {:>6} {:>8.3} {:>10}\n",
+                    row.scenario,
+                    row.tasks,
+                    row.attempts,
+                    row.interval,
+                    number(row.coverage),
+                    row.defined,
+                    number(row.width),
+                    row.flagged,
+                    number(row.flagged_of_missed)
+                ))?;
+            }
+        }
+        scenarios += 1;
+        terminal.advance(scenarios, rows.first().map_or("", |row| row.scenario));
+        Ok(())
+    })?;
+    terminal.end(&format!("{} data sets of each", args.data_sets));
+    Ok(0)
+}
+
+fn bench_engine(args: &EngineArgs) -> Result<u8> {
     let plan = Plan {
         model: match &args.config {
             Some(path) => ModelChoice::Random(path.clone()),

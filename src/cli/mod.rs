@@ -180,7 +180,7 @@ fn run(cli: Cli) -> Result<u8> {
         #[cfg(feature = "engine")]
         Command::Models(command) => models::models(&command, &terminal),
         #[cfg(feature = "engine")]
-        Command::Bench(command) => bench::bench(&command),
+        Command::Bench(command) => bench::bench(&command, &terminal),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::serve(&args, &terminal),
         Command::Completions { shell } => {

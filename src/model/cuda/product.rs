@@ -1,9 +1,9 @@
 //! How a product is started: which kernel for how many rows, and how it is cut so that it fills the card.
 
+use super::Precision;
 use super::gpu::{Arg, Buffer};
 use super::network::{Network, Step, WARP};
 use super::weights::{Matrix, Site};
-use super::Precision;
 use crate::error::Result;
 
 /// Blocks of inner indices on their way to a product of many rows (as in `product.cu`).

@@ -137,6 +137,8 @@ pub struct Completion {
     pub finish: Finish,
     /// Tokens of context, as far as the backend counts them.
     pub prompt_tokens: Option<usize>,
+    /// Those of them that were taken over from another computation, where the backend tells.
+    pub shared_tokens: Option<usize>,
     /// Tokens written, as far as the backend counts them.
     pub completion_tokens: Option<usize>,
     /// Log-probability of each token, when asked for; NaN for those that closed a thought by force.

@@ -146,6 +146,7 @@ impl Backend for Scripted {
                 text,
                 finish,
                 prompt_tokens: Some(run.request.tokens.len()),
+                shared_tokens: None,
                 completion_tokens: Some(tokens.len()),
                 // The script is the only thing that could have been said.
                 logprobs: run.request.sampling.logprobs.then(|| vec![0.0; tokens.len()]),

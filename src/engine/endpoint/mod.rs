@@ -166,6 +166,7 @@ impl Shared {
             text: answer.text,
             finish: answer.finish,
             prompt_tokens: answer.prompt_tokens,
+            shared_tokens: None,
             completion_tokens: answer.completion_tokens,
             thought: None,
             top_logprobs: None,

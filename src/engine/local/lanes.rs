@@ -26,6 +26,8 @@ pub struct Run {
     pub tokens: Vec<u32>,
     /// Tokens of context.
     pub prompt: usize,
+    /// Tokens of context that were taken over from another lane, or from what this one had computed.
+    pub shared: usize,
     /// Log-probability of each sampled id, when asked for.
     pub logprobs: Vec<f32>,
     /// The most likely ids at each sampled id, when asked for.
@@ -214,6 +216,7 @@ impl Lanes {
         lane.served = self.tickets;
         lane.run = Some(Run {
             prompt: tokens.len(),
+            shared,
             tokens,
             logprobs: Vec::new(),
             top_logprobs: Vec::new(),
@@ -314,6 +317,8 @@ mod tests {
         compute(&mut lanes, 0);
         assert_eq!(lanes.admit(&mut cache).unwrap(), 29 + 29);
         assert_eq!(lanes.running(), 4);
+        let shared = |id| lanes.lanes[lanes.lane_of(id).unwrap()].run.as_ref().unwrap().shared;
+        assert_eq!([0, 1, 2, 3].map(shared), [0, 29, 29, 0]);
     }
 
     #[test]

@@ -411,6 +411,7 @@ impl Engine {
             text,
             finish,
             prompt_tokens: Some(run.prompt),
+            shared_tokens: Some(run.shared),
             thought: run.thinking.as_ref().and_then(Thinking::thought),
             logprobs: run.request.sampling.logprobs.then_some(run.logprobs),
             top_logprobs: (run.request.sampling.top_logprobs > 0).then_some(run.top_logprobs),

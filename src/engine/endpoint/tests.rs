@@ -1,11 +1,12 @@
 //! An endpoint against a server that misbehaves: what passes is tried again, what does not stops the
 //! run with its place, and neither is ever an answer.
 
-use super::test_server::{Reply, TestServer, good};
+use super::test_server::{Asked, Reply, TestServer, good};
 use super::*;
 use crate::engine::{Finish, Sampling, Stream};
 use crate::environment::Role;
 use serde_json::{Value, json};
+use std::sync::atomic::AtomicUsize;
 
 fn policy() -> Policy {
     Policy { retries: 2, pause: Duration::from_millis(10), timeout: Duration::from_secs(10) }
@@ -40,19 +41,41 @@ fn drain(backend: &mut Endpoint) -> Result<Vec<Completion>> {
     Ok(done)
 }
 
+/// The connection is closed without a word.
+fn dropped() -> Reply {
+    Reply { bytes: Vec::new(), delay: Duration::ZERO }
+}
+
+/// Half of an answer.
+fn cut() -> Reply {
+    let mut reply = Reply::status(200, "", "{\"choices\": [{\"message\": {}}]}");
+    reply.bytes.truncate(reply.bytes.len() - 12);
+    reply
+}
+
+/// No answer for longer than anybody waits here.
+fn hanging() -> Reply {
+    Reply { delay: Duration::from_secs(3), ..dropped() }
+}
+
 /// One call, whose n-th attempt gets what `reply` says; the probe before it is answered well.
-fn one(reply: impl Fn(usize, &Value) -> Reply + Send + Sync + 'static) -> (Result<Completion>, usize) {
-    let server = TestServer::start(move |n, body| match n {
-        0 => Reply::Json(good(body, "ready")),
-        n => reply(n - 1, body),
+fn one(reply: impl Fn(usize, &Asked) -> Reply + Send + Sync + 'static) -> (Result<Completion>, usize) {
+    let times = Arc::new(AtomicUsize::new(0));
+    let counted = times.clone();
+    let server = TestServer::start(move |n, asked| match n {
+        0 => Reply::json(&good(asked, "ready")),
+        n => {
+            counted.fetch_max(n, Ordering::SeqCst);
+            reply(n - 1, asked)
+        }
     });
     let mut backend = Endpoint::connect(options(&server)).unwrap();
     backend.submit(request(&backend, 3, "two words")).unwrap();
     let done = drain(&mut backend).map(|mut done| done.remove(0));
-    (done, server.count() - 1)
+    (done, times.load(Ordering::SeqCst))
 }
 
-fn refusal(reply: impl Fn(usize, &Value) -> Reply + Send + Sync + 'static) -> (String, usize) {
+fn refusal(reply: impl Fn(usize, &Asked) -> Reply + Send + Sync + 'static) -> (String, usize) {
     let (done, times) = one(reply);
     let error = done.unwrap_err();
     assert_eq!(error.exit_code(), 1);
@@ -61,12 +84,13 @@ fn refusal(reply: impl Fn(usize, &Value) -> Reply + Send + Sync + 'static) -> (S
 
 #[test]
 fn calls_carry_conversation_seed_and_sampling_and_answers_come_back() {
-    let server = TestServer::start(|_, body| {
-        let messages = body["messages"].as_array().unwrap();
-        Reply::Json(good(
-            body,
-            &format!("{} of {}", messages.last().unwrap()["content"].as_str().unwrap(), messages.len()),
-        ))
+    let kept: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
+    let keep = kept.clone();
+    let server = TestServer::start(move |_, asked| {
+        keep.lock().unwrap().push((asked.head.to_ascii_lowercase(), asked.body.clone()));
+        let messages = asked.body["messages"].as_array().unwrap();
+        let last = messages.last().unwrap()["content"].as_str().unwrap();
+        Reply::json(&good(asked, &format!("{last} of {}", messages.len())))
     });
     let mut extra = serde_json::Map::new();
     extra.insert("top_k".into(), 0.into());
@@ -93,8 +117,8 @@ fn calls_carry_conversation_seed_and_sampling_and_answers_come_back() {
     backend.submit(Request { tokens: next, ..request(&backend, 20, "") }).unwrap();
     assert_eq!(drain(&mut backend).unwrap()[0].text, "more of 3");
 
-    let asked = server.asked.lock().unwrap();
-    let body = &asked.iter().find(|a| a.body["messages"][0]["content"] == "ask 0").unwrap().body;
+    let kept = kept.lock().unwrap();
+    let (_, body) = kept.iter().find(|(_, body)| body["messages"][0]["content"] == "ask 0").unwrap();
     assert_eq!(
         (
             &body["model"],
@@ -107,28 +131,28 @@ fn calls_carry_conversation_seed_and_sampling_and_answers_come_back() {
         (&json!("small"), &json!(0.7), &json!(0.9), &json!(33), &json!(["END"]), &json!(0))
     );
     let seeds: std::collections::BTreeSet<u64> =
-        asked.iter().map(|a| a.body["seed"].as_u64().unwrap()).collect();
+        kept.iter().map(|(_, body)| body["seed"].as_u64().unwrap()).collect();
     assert!(seeds.len() >= 9 && seeds.iter().all(|seed| *seed < 1 << 31));
-    let two = asked.last().unwrap();
+    let (head, two) = kept.last().unwrap();
     let roles: Vec<&str> =
-        two.body["messages"].as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
+        two["messages"].as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
     assert_eq!(roles, ["user", "assistant", "user"]);
-    assert!(two.head.to_ascii_lowercase().contains("authorization: bearer hush"), "{}", two.head);
+    assert!(head.contains("authorization: bearer hush"), "{head}");
 }
 
 #[test]
 fn what_passes_is_tried_again() {
     for (name, fault) in [
-        ("500", (|| Reply::Status(500, "", "oops")) as fn() -> Reply),
-        ("503", || Reply::Status(503, "", "")),
-        ("dropped", || Reply::Drop),
-        ("cut", || Reply::Cut),
-        ("garbage", || Reply::Status(200, "", "<html>")),
-        ("empty", || Reply::Status(200, "", "")),
-        ("error", || Reply::Json(json!({"error": {"message": "busy"}}))),
+        ("500", (|| Reply::status(500, "", "oops")) as fn() -> Reply),
+        ("503", || Reply::status(503, "", "")),
+        ("dropped", dropped),
+        ("cut", cut),
+        ("garbage", || Reply::status(200, "", "<html>")),
+        ("empty", || Reply::status(200, "", "")),
+        ("error", || Reply::json(&json!({"error": {"message": "busy"}}))),
     ] {
         let (done, times) =
-            one(move |n, body| if n < 2 { fault() } else { Reply::Json(good(body, "ANSWER: 7")) });
+            one(move |n, asked| if n < 2 { fault() } else { Reply::json(&good(asked, "ANSWER: 7")) });
         assert_eq!((done.unwrap().text.as_str(), times), ("ANSWER: 7", 3), "{name}");
     }
 }
@@ -136,16 +160,16 @@ fn what_passes_is_tried_again() {
 #[test]
 fn a_server_that_asks_for_time_gets_it() {
     let began = Instant::now();
-    let (done, times) = one(|n, body| match n {
-        0 => Reply::Status(429, "Retry-After: 0.4", "slow down"),
-        _ => Reply::Json(good(body, "x")),
+    let (done, times) = one(|n, asked| match n {
+        0 => Reply::status(429, "Retry-After: 0.4", "slow down"),
+        _ => Reply::json(&good(asked, "x")),
     });
     assert!(done.is_ok() && times == 2 && began.elapsed() >= Duration::from_millis(400));
 }
 
 #[test]
 fn what_lasts_stops_the_run_with_its_place() {
-    let (error, times) = refusal(|_, _| Reply::Status(500, "", "the disk\u{1b}[31m is gone"));
+    let (error, times) = refusal(|_, _| Reply::status(500, "", "the disk\u{1b}[31m is gone"));
     assert_eq!(times, 3);
     assert!(error.starts_with("task t3, rollout 0, turn 0: the server answered 500: the disk"), "{error}");
     assert!(
@@ -153,16 +177,16 @@ fn what_lasts_stops_the_run_with_its_place() {
         "{error}"
     );
     for (reply, words) in [
-        ((|| Reply::Status(400, "", "context too long")) as fn() -> Reply, "answered 400: context too long"),
-        (|| Reply::Status(401, "", ""), "api_key_env"),
-        (|| Reply::Status(404, "", ""), "answered 404"),
-        (|| Reply::Status(301, "Location: http://127.0.0.1:1/", ""), "answered 301"),
-        (|| Reply::Json(json!([])), "no chat completion"),
-        (|| Reply::Json(json!({"choices": [{"message": {"content": 3}}]})), "is not text"),
+        ((|| Reply::status(400, "", "context too long")) as fn() -> Reply, "answered 400: context too long"),
+        (|| Reply::status(401, "", ""), "api_key_env"),
+        (|| Reply::status(404, "", ""), "answered 404"),
+        (|| Reply::status(301, "Location: http://127.0.0.1:1/", ""), "answered 301"),
+        (|| Reply::json(&json!([])), "no chat completion"),
+        (|| Reply::json(&json!({"choices": [{"message": {"content": 3}}]})), "is not text"),
         (
             || {
-                Reply::Json(
-                    json!({"choices": [{"message": {"content": "x"}, "finish_reason": "content_filter"}]}),
+                Reply::json(
+                    &json!({"choices": [{"message": {"content": "x"}, "finish_reason": "content_filter"}]}),
                 )
             },
             "content_filter",
@@ -175,9 +199,9 @@ fn what_lasts_stops_the_run_with_its_place() {
 
 #[test]
 fn a_server_that_hangs_or_is_not_there_is_given_up() {
-    let server = TestServer::start(|n, body| match n {
-        0 => Reply::Json(good(body, "ready")),
-        _ => Reply::Hang(Duration::from_secs(3)),
+    let server = TestServer::start(|n, asked| match n {
+        0 => Reply::json(&good(asked, "ready")),
+        _ => hanging(),
     });
     let policy = Policy { retries: 1, timeout: Duration::from_millis(200), ..policy() };
     let mut backend = Endpoint::connect(Options { policy, ..options(&server) }).unwrap();
@@ -186,7 +210,7 @@ fn a_server_that_hangs_or_is_not_there_is_given_up() {
     let error = drain(&mut backend).unwrap_err().to_string();
     assert!(error.contains("did not answer in time (tried 2 times)"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(2));
-    let gone = { TestServer::start(|_, _| Reply::Drop).url.clone() };
+    let gone = { TestServer::start(|_, _| dropped()).url.clone() };
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for url in [format!("http://{port}/v1"), gone] {
         let dead =
@@ -201,12 +225,12 @@ fn a_server_that_hangs_or_is_not_there_is_given_up() {
 
 #[test]
 fn answers_that_came_before_a_failure_are_kept() {
-    let server = TestServer::start(|_, body| match body["messages"][0]["content"].as_str() {
+    let server = TestServer::start(|_, asked| match asked.body["messages"][0]["content"].as_str() {
         Some("bad") => {
             std::thread::sleep(Duration::from_millis(300));
-            Reply::Status(400, "", "no")
+            Reply::status(400, "", "no")
         }
-        _ => Reply::Json(good(body, "fine")),
+        _ => Reply::json(&good(asked, "fine")),
     });
     let mut backend = Endpoint::connect(options(&server)).unwrap();
     for (id, text) in [(1, "a"), (2, "bad"), (3, "b")] {
@@ -220,15 +244,15 @@ fn answers_that_came_before_a_failure_are_kept() {
 
 #[test]
 fn another_model_or_build_is_refused() {
-    let server = TestServer::start(|_, body| Reply::Json(good(body, "x")));
+    let server = TestServer::start(|_, asked| Reply::json(&good(asked, "x")));
     let error =
         Endpoint::connect(Options { model: "smal".into(), ..options(&server) }).err().unwrap().to_string();
     assert!(error.contains("does not serve `smal`") && error.contains("did you mean `small`"), "{error}");
     let changed = |key: &'static str, value: Value| {
-        refusal(move |_, body| {
-            let mut answer = good(body, "x");
+        refusal(move |_, asked| {
+            let mut answer = good(asked, "x");
             answer[key] = value.clone();
-            Reply::Json(answer)
+            Reply::json(&answer)
         })
     };
     let (error, times) = changed("model", json!("large"));
@@ -236,10 +260,10 @@ fn another_model_or_build_is_refused() {
     let (error, _) = changed("system_fingerprint", json!("build-2"));
     assert!(error.contains("was `build-1`, now `build-2`"), "{error}");
 
-    let server = TestServer::start(|n, body| {
-        let mut answer = good(body, "x");
+    let server = TestServer::start(|n, asked| {
+        let mut answer = good(asked, "x");
         answer["system_fingerprint"] = json!(format!("build-{n}"));
-        Reply::Json(answer)
+        Reply::json(&answer)
     });
     let mut backend = Endpoint::connect(Options { fingerprint: false, ..options(&server) }).unwrap();
     backend.submit(request(&backend, 1, "x")).unwrap();
@@ -248,7 +272,7 @@ fn another_model_or_build_is_refused() {
 
 #[test]
 fn the_identity_is_the_servers_and_not_its_address() {
-    let start = || TestServer::start(|_, body| Reply::Json(good(body, "x")));
+    let start = || TestServer::start(|_, asked| Reply::json(&good(asked, "x")));
     let identity = |server: &TestServer, model: &str| {
         Endpoint::connect(Options { model: model.into(), ..options(server) }).unwrap().identity().clone()
     };
@@ -271,12 +295,12 @@ fn counts_are_compared_where_there_are_two() {
     let words = || -> Option<Count> {
         Some(Box::new(|m: &[Message]| Ok(m.iter().map(|m| m.content.split_whitespace().count()).sum())))
     };
-    let server = TestServer::start(|_, body| {
-        let mut answer = good(body, "x");
+    let server = TestServer::start(|_, asked| {
+        let mut answer = good(asked, "x");
         // A context that cuts what is long.
         let tokens = answer["usage"]["prompt_tokens"].as_u64().unwrap();
         answer["usage"]["prompt_tokens"] = tokens.min(6).into();
-        Reply::Json(answer)
+        Reply::json(&answer)
     });
     let mut backend = Endpoint::connect(Options { count: words(), ..options(&server) }).unwrap();
     backend.submit(request(&backend, 1, "one two three")).unwrap();
@@ -289,11 +313,11 @@ fn counts_are_compared_where_there_are_two() {
     let error = Endpoint::connect(Options { count: other, ..options(&server) }).err().unwrap().to_string();
     assert!(error.contains("our rendering has 99") && error.contains("count_tokens"), "{error}");
 
-    let silent = TestServer::start(|_, body| {
-        let mut answer = good(body, "x");
+    let silent = TestServer::start(|_, asked| {
+        let mut answer = good(asked, "x");
         answer["usage"] = Value::Null;
         answer["choices"][0]["finish_reason"] = json!("length");
-        Reply::Json(answer)
+        Reply::json(&answer)
     });
     let mut backend = Endpoint::connect(options(&silent)).unwrap();
     backend.submit(request(&backend, 1, "x")).unwrap();
@@ -308,7 +332,7 @@ fn counts_are_compared_where_there_are_two() {
 
 #[test]
 fn contexts_of_other_engines_are_refused() {
-    let server = TestServer::start(|_, body| Reply::Json(good(body, "x")));
+    let server = TestServer::start(|_, asked| Reply::json(&good(asked, "x")));
     let mut backend = Endpoint::connect(options(&server)).unwrap();
     for tokens in [vec![], vec![70_000], vec![255, 254], vec![65, 66]] {
         assert!(backend.submit(Request { tokens, ..request(&backend, 1, "x") }).is_err());

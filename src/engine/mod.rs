@@ -189,6 +189,11 @@ pub trait Backend {
     /// Advances all running calls by one step; returns those that finished. A call's result
     /// depends on its own request alone.
     fn step(&mut self) -> crate::Result<Vec<Completion>>;
+    /// Calls that were taken and then could not run, because their context turned out to be too long, with the
+    /// error that [`Backend::submit`] would have given had it known: each is told once, and no longer in flight.
+    fn turned_down(&mut self) -> Vec<(u64, crate::Error)> {
+        Vec::new()
+    }
     /// Calls queued or running.
     fn in_flight(&self) -> usize;
     /// How many calls it works on at the same time.

@@ -101,7 +101,7 @@ impl<'a> Live<'a> {
         Next::Over
     }
 
-    /// The engine would not take the call. In a later turn that means the conversation has outgrown the
+    /// The engine would not take the call, or turned it down later. In a later turn that means the conversation has outgrown the
     /// context: a limit that was reached, so the episode ends with its score. In the first it is a failure.
     pub fn refused(&mut self, error: &Error) {
         if matches!(error, Error::Invalid(_)) && !self.sampled.is_empty() {

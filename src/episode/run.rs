@@ -203,17 +203,24 @@ fn work(
         }
         if !open.is_empty() {
             let completions = backend.step().map_err(|e| e.at(spec.place()))?;
-            if completions.is_empty() && backend.in_flight() == 0 {
+            let turned_down = backend.turned_down();
+            if completions.is_empty() && turned_down.is_empty() && backend.in_flight() == 0 {
                 return Err(Error::invalid("the engine lost calls that it had taken")
                     .at(spec.place())
                     .hint("run again"));
             }
+            let nobodys = |id: u64| {
+                Error::invalid(format!("the engine answered call {id}, which nobody waits for"))
+                    .at(spec.place())
+            };
+            for (id, error) in turned_down {
+                let mut live = open.remove(&id).ok_or_else(|| nobodys(id))?;
+                live.refused(&error);
+                over.push(live);
+            }
             for completion in completions {
                 let id = completion.id;
-                let mut live = open.remove(&id).ok_or_else(|| {
-                    Error::invalid(format!("the engine answered call {id}, which nobody waits for"))
-                        .at(spec.place())
-                })?;
+                let mut live = open.remove(&id).ok_or_else(|| nobodys(id))?;
                 let next = live.take(shared, backend, completion);
                 proceed(backend, id, live, next, &mut open, &mut over);
             }

@@ -192,15 +192,23 @@ fn failures_can_be_kept_as_rows_without_a_reward() {
 
 #[test]
 fn a_conversation_that_outgrows_the_context_is_scored() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut backend = Unruly::new(4, "a");
-    let prompt =
-        calls_of_undisturbed().into_iter().filter(|c| c.turn == 0).filter_map(|c| c.prompt_tokens).max();
-    backend.context_limit = prompt.unwrap() as usize;
-    run(&spec(), &mut backend, dir.path()).unwrap();
-    let rows = episodes(dir.path());
-    assert!(rows.iter().all(|r| r.turns == 1 && r.reward.is_some()));
-    assert!(rows.iter().any(|r| r.family == "walk" && r.finish_reason == "length"));
+    let prompts = || calls_of_undisturbed().into_iter().filter(|c| c.turn == 0);
+    let longest = prompts().filter_map(|c| c.prompt_tokens).max().unwrap() as usize;
+    for late in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut backend = Unruly::new(4, "a");
+        (backend.context_limit, backend.late) = (longest, late);
+        run(&spec(), &mut backend, dir.path()).unwrap();
+        let rows = episodes(dir.path());
+        assert!(rows.iter().all(|r| r.turns == 1 && r.reward.is_some()));
+        assert!(rows.iter().any(|r| r.family == "walk" && r.finish_reason == "length"));
+
+        // A first prompt that is too long is nobody's answer.
+        let dir = tempfile::tempdir().unwrap();
+        backend.context_limit = 0;
+        let report = run(&spec(), &mut backend, dir.path()).unwrap();
+        assert!(!report.complete && report.failures.unwrap().0 == 20);
+    }
 }
 
 fn calls_of_undisturbed() -> Vec<CallRow> {

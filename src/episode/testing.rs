@@ -278,6 +278,9 @@ pub struct Unruly {
     pub steps_left: usize,
     /// Longest context it takes.
     pub context_limit: usize,
+    /// Whether it takes longer ones at first, and turns them down at its next step.
+    pub late: bool,
+    turned_down: Vec<(u64, Error)>,
     /// The task whose calls it does not take, for a reason that is not their length.
     pub refuse: Option<String>,
 }
@@ -293,6 +296,8 @@ impl Unruly {
             held: Vec::new(),
             steps_left: usize::MAX,
             context_limit: usize::MAX,
+            late: false,
+            turned_down: Vec::new(),
             refuse: None,
         }
     }
@@ -319,7 +324,12 @@ impl Backend for Unruly {
             return Err(Error::refused("not today"));
         }
         if request.tokens.len() > self.context_limit {
-            return Err(Error::invalid("longer than the context"));
+            let error = Error::invalid("longer than the context");
+            if self.late {
+                self.turned_down.push((request.id, error));
+                return Ok(());
+            }
+            return Err(error);
         }
         self.inner.submit(request)
     }
@@ -330,6 +340,9 @@ impl Backend for Unruly {
         self.rng.shuffle(&mut self.held);
         let keep = if self.inner.in_flight() == 0 { 0 } else { self.rng.below(self.held.len() + 1) };
         Ok(self.held.split_off(keep))
+    }
+    fn turned_down(&mut self) -> Vec<(u64, Error)> {
+        std::mem::take(&mut self.turned_down)
     }
     fn in_flight(&self) -> usize {
         self.inner.in_flight() + self.held.len()

@@ -3,6 +3,7 @@
 
 use super::wire::short;
 use crate::error::Error;
+use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use ureq::Agent;
@@ -26,13 +27,23 @@ pub struct Policy {
     pub timeout: Duration,
 }
 
+/// What a failure means for the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The same call may succeed later.
+    Again,
+    /// It will not, nor will others.
+    Stop,
+    /// This one asks for more than the server's context holds.
+    TooLong,
+}
+
 /// Why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     what: String,
     remedy: Option<&'static str>,
-    /// Whether the same call may succeed later.
-    again: bool,
+    kind: Kind,
     /// The pause that the server asked for.
     pause: Option<Duration>,
 }
@@ -40,12 +51,22 @@ pub struct Failure {
 impl Failure {
     /// One that may pass.
     pub fn again(what: String) -> Failure {
-        Failure { what, remedy: None, again: true, pause: None }
+        Failure { what, remedy: None, kind: Kind::Again, pause: None }
     }
 
     /// One that will not.
     pub fn stop(what: String, remedy: &'static str) -> Failure {
-        Failure { what, remedy: Some(remedy), again: false, pause: None }
+        Failure { what, remedy: Some(remedy), kind: Kind::Stop, pause: None }
+    }
+
+    /// Whether the conversation is too long for the server: the failure of one call, not of the run.
+    pub fn too_long(&self) -> bool {
+        self.kind == Kind::TooLong
+    }
+
+    /// The error of a call that is too long, as one of its input.
+    pub fn into_input_error(self) -> Error {
+        Error::invalid(self.what).hint(self.remedy.unwrap_or_default())
     }
 
     /// The error that ends the run.
@@ -96,7 +117,7 @@ impl Caller {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
-            if !failure.again {
+            if failure.kind != Kind::Again {
                 return Err(failure);
             }
             if attempt == self.policy.retries {
@@ -170,12 +191,31 @@ fn refusal(answer: &Response<ureq::Body>, status: StatusCode, body: &[u8]) -> Fa
             Failure::stop(what, "name the environment variable that holds the key with `api_key_env`")
         }
         404 => Failure::stop(what, "does the address end in `/v1`, and does the server list this model?"),
+        400 | 413 | 422 if speaks_of_context(body) => {
+            let remedy =
+                "give the server a longer context, or ask for fewer worked examples, answer tokens or turns";
+            Failure { kind: Kind::TooLong, ..Failure::stop(what, remedy) }
+        }
         400 | 413 | 422 => Failure::stop(
             what,
-            "the server takes no such request: its context may be too short (fewer worked examples or answer tokens), or a member of `extra` unknown",
+            "the server takes no such request: is a member of `extra` unknown to it, or a setting of the harness?",
         ),
         _ => Failure::stop(what, "this is not an OpenAI-compatible server, or it is misconfigured"),
     }
+}
+
+/// Whether a refusal says that the context is too short: by the code of the OpenAI API, llama.cpp's type, or the
+/// words of vLLM, SGLang and older builds of llama.cpp, which have no code for it.
+fn speaks_of_context(body: &[u8]) -> bool {
+    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    let error = said.get("error").unwrap_or(&said);
+    let is = |key: &str, word: &str| error.get(key).and_then(Value::as_str) == Some(word);
+    let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
+    is("code", "context_length_exceeded")
+        || is("type", "exceed_context_size_error")
+        || ["maximum context length", "maximum model length", "available context size"]
+            .iter()
+            .any(|words| message.contains(words))
 }
 
 fn sleep(pause: Duration, stop: &AtomicBool) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 //! Any OpenAI-compatible server as a backend: vLLM, llama.cpp, Ollama, or `rederive serve`. A few
 //! threads send the calls; what goes wrong on the way is tried again and then stops the run, and is
-//! never an answer. What a server does not promise (arithmetic, slots, token ids) stays unknown.
+//! never an answer; only a conversation that is too long for the server fails alone. What a server
+//! does not promise (arithmetic, slots, token ids) stays unknown.
 
 mod describe;
 mod http;
@@ -61,6 +62,8 @@ pub struct Endpoint {
     results: Receiver<(u64, Result<Completion, Failure>)>,
     /// Calls that were sent, by id, with their place for messages.
     waiting: VecDeque<(u64, String)>,
+    /// Calls that turned out to be longer than the server's context, until somebody asks for them.
+    turned_down: Vec<(u64, Error)>,
     /// An error that waits until the answers that came with it were handed out.
     broken: Option<Error>,
 }
@@ -126,6 +129,7 @@ impl Endpoint {
             jobs: Some(jobs),
             results,
             waiting: VecDeque::new(),
+            turned_down: Vec::new(),
             broken: None,
         })
     }
@@ -140,6 +144,9 @@ impl Endpoint {
         let place = self.waiting.remove(at).map(|(_, place)| place).unwrap_or_default();
         match result {
             Ok(completion) => done.push(completion),
+            Err(failure) if failure.too_long() => {
+                self.turned_down.push((id, failure.into_input_error().at(place)));
+            }
             Err(failure) => {
                 self.broken.get_or_insert_with(|| failure.into_error(&self.shared.url).at(place));
             }
@@ -248,6 +255,10 @@ impl Backend for Endpoint {
                 Ok(done)
             }
         }
+    }
+
+    fn turned_down(&mut self) -> Vec<(u64, Error)> {
+        std::mem::take(&mut self.turned_down)
     }
 
     fn in_flight(&self) -> usize {

@@ -224,6 +224,31 @@ fn a_server_that_hangs_or_is_not_there_is_given_up() {
 }
 
 #[test]
+fn a_conversation_too_long_for_the_server_fails_alone() {
+    for said in [
+        r#"{"error": {"message": "no", "type": "invalid_request_error", "code": "context_length_exceeded"}}"#,
+        r#"{"error": {"code": 400, "message": "no", "type": "exceed_context_size_error", "n_ctx": 512}}"#,
+        r#"{"object": "error", "message": "This model's maximum context length is 512 tokens.", "code": 400}"#,
+        r#"{"error": {"message": "The prompt (length 600) is longer than the maximum model length of 512."}}"#,
+    ] {
+        let server = TestServer::start(move |_, asked| match asked.body["messages"][0]["content"].as_str() {
+            Some("long") => Reply::status(400, "", said),
+            _ => Reply::json(&good(asked, "fine")),
+        });
+        let mut backend = Endpoint::connect(options(&server)).unwrap();
+        for (id, text) in [(1, "a"), (2, "long"), (3, "b")] {
+            backend.submit(request(&backend, id, text)).unwrap();
+        }
+        assert_eq!(drain(&mut backend).unwrap().iter().map(|c| c.id).collect::<Vec<_>>(), [1, 3]);
+        let (id, error) = backend.turned_down().remove(0);
+        assert!(id == 2 && matches!(error, Error::Invalid(_)) && backend.turned_down().is_empty());
+        let error = error.to_string();
+        assert!(error.starts_with("task t2, rollout 0, turn 0: the server answered 400"), "{error}");
+        assert!(error.contains("hint: give the server a longer context"), "{error}");
+    }
+}
+
+#[test]
 fn answers_that_came_before_a_failure_are_kept() {
     let server = TestServer::start(|_, asked| match asked.body["messages"][0]["content"].as_str() {
         Some("bad") => {

@@ -120,6 +120,57 @@ fn a_server_that_breaks_down_stops_the_run_and_the_next_one_goes_on() {
 }
 
 #[test]
+fn conversations_that_outgrow_the_servers_context_are_scored_as_they_stand() {
+    const TOO_LONG: &str = r#"{"error": {"code": 400, "message": "the request exceeds the available context size",
+        "type": "exceed_context_size_error", "n_prompt_tokens": 300, "n_ctx": 256}}"#;
+    let walks = |url: &str| {
+        plan(&format!(
+            r#"
+[model.endpoint]
+url = "{url}"
+model = "small"
+[harness]
+evaluate = {{ answer_tokens = 16, slots = 4 }}
+[tasks]
+environment = "gym"
+held_out = ["kilnrite"]
+per_family = 4
+[seeds]
+evaluate = [52004]
+[harvest]
+minimum_rows = 1
+minimum_families = 1
+[[arms]]
+name = "base"
+[[arms]]
+name = "tuned"
+served = "small-tuned"
+"#
+        ))
+    };
+    let server = TestServer::start(|_, asked| match asked.body["messages"].as_array().unwrap().len() {
+        1 => Reply::json(&good(asked, "I look.")),
+        _ => Reply::status(400, "", TOO_LONG),
+    });
+    let lab = Lab::new("walks", &walks(&server.url));
+    lab.finish();
+    for row in [lab.rows("base", 52004), lab.rows("tuned", 52004)].concat() {
+        assert_eq!((row.finish_reason.as_str(), row.turns, row.error), ("length", 1, None));
+        assert!(row.reward.is_some() && row.completion_tokens.is_some());
+    }
+
+    // A first prompt that is too long is nobody's answer: the unit stays unfinished.
+    let narrow = TestServer::start(|_, asked| match good(asked, "ready") {
+        short if short["usage"]["prompt_tokens"].as_u64() < Some(10) => Reply::json(&short),
+        _ => Reply::status(400, "", TOO_LONG),
+    });
+    let lab = Lab::new("walks", &walks(&narrow.url));
+    let output = lab.expect(1, &["run", "walks"]);
+    assert!(said(&output).contains("exceed_context_size_error"), "{}", said(&output));
+    assert!(!lab.data().join("episodes/base/52004.parquet").exists());
+}
+
+#[test]
 fn what_a_server_lacks_is_said_before_anything_is_locked() {
     let server = TestServer::start(|_, asked| Reply::json(&answer(asked)));
     let lab = workspace(&server.url);

@@ -3,11 +3,15 @@
 
 use super::{Lab, plan};
 use crate::common::{copy, data, demo, rederive, said, text};
+use rederive::engine::endpoint::{Endpoint, Options, Policy};
+use rederive::engine::{Backend, Request, Sampling, Stream};
+use rederive::environment::Message;
 use rederive::episode::transcript;
 use rederive::model::{Model, TinySpec, fetch};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// A server of another process, ended with the test.
 struct Server {
@@ -198,6 +202,28 @@ name = "again"
         assert_ne!(here[0].engine_sha256, there[0].engine_sha256);
     }
     assert_eq!(lab.rows("base", 52005)[0].engine_sha256, lab.rows("again", 52005)[0].engine_sha256);
+
+    // A conversation that its context cannot hold is one call's failure.
+    let mut backend = Endpoint::connect(Options {
+        url: server.url.clone(),
+        model: model.display().to_string(),
+        api_key: None,
+        width: 1,
+        extra: serde_json::Map::new(),
+        fingerprint: true,
+        policy: Policy { retries: 0, pause: Duration::ZERO, timeout: Duration::from_secs(60) },
+        count: None,
+    })
+    .unwrap();
+    let tokens = backend.render(&[Message::user("one two three ".repeat(2000))]).unwrap();
+    let stream = Stream { seed: 1, task_id: "long".into(), rollout: 0, turn: 1 };
+    let request = Request { id: 1, tokens, adapter: None, sampling: Sampling::greedy(1), stream };
+    backend.submit(request).unwrap();
+    while backend.in_flight() > 0 {
+        assert!(backend.step().unwrap().is_empty());
+    }
+    let (_, error) = backend.turned_down().remove(0);
+    assert!(error.to_string().contains("exceed_context_size_error"), "{error}");
 
     // Another template counts otherwise, and is named before anything is locked.
     let other = Lab::new(

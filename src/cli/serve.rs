@@ -30,7 +30,8 @@ const KEY: &str = "REDERIVE_API_KEY";
 Clients choose the base model or an adapter by its name as `model`. Addresses: /v1/chat/completions, /v1/completions,
 /v1/models, /health. The same request with the same `seed` gives the same answer, whatever else the server is doing;
 without a `seed` a fresh one is drawn and returned. Beyond the API: `top_k`, `min_p`, `chat_template_kwargs`,
-`return_token_ids`. What would change an answer and is not supported is refused by name.
+`return_token_ids`, and `thinking_budget`, the most tokens of a thought; `max_tokens` then counts what follows it.
+What would change an answer and is not supported is refused by name.
 
 Ctrl-C or SIGTERM: no new requests, running ones finish within --grace, then exit code 0.")]
 pub struct ServeArgs {

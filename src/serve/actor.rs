@@ -3,7 +3,7 @@
 
 use super::choice::Sampled;
 use crate::engine::local::{Engine, MemoryPlan, Options, SoFar};
-use crate::engine::{Backend, Finish, Identity, Request};
+use crate::engine::{Backend, Finish, Identity, Request, Thought};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use serde::Serialize;
@@ -21,9 +21,20 @@ pub enum Event {
     /// Tokens were sampled.
     Tokens(Sampled),
     /// It ended.
-    Done(Finish),
+    Done(Outcome),
     /// It ended without an answer.
     Failed(String),
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Why.
+    pub finish: Finish,
+    /// Tokens of its context that were taken over from another computation.
+    pub shared_tokens: Option<usize>,
+    /// Its thought, when it had a budget for one and opened it.
+    pub thought: Option<Thought>,
 }
 
 /// A call for the engine.
@@ -271,7 +282,12 @@ impl Worker {
                 logprobs: completion.logprobs.as_deref().unwrap_or_default(),
                 top_logprobs: completion.top_logprobs.as_deref().unwrap_or_default(),
             });
-            let _ = call.events.send((call.choice, Event::Done(completion.finish)));
+            let outcome = Outcome {
+                finish: completion.finish,
+                shared_tokens: completion.shared_tokens,
+                thought: completion.thought,
+            };
+            let _ = call.events.send((call.choice, Event::Done(outcome)));
             self.counts.completed.fetch_add(1, Relaxed);
             self.counts.prompt_tokens.fetch_add(completion.prompt_tokens.unwrap_or(0) as u64, Relaxed);
             self.counts.completion_tokens.fetch_add(completion.tokens.len() as u64, Relaxed);

@@ -34,7 +34,8 @@ pub struct Answer {
     first_id: u64,
     /// Which calls have not ended.
     open: Vec<bool>,
-    usage: Usage,
+    /// Tokens of each prompt.
+    prompts: Vec<usize>,
     include_usage: bool,
 }
 
@@ -79,7 +80,7 @@ impl Answer {
             deadline,
             first_id,
             open: Vec::with_capacity(count),
-            usage: Usage { prompt: prepared.prompts.iter().map(Vec::len).sum(), completion: 0 },
+            prompts: prepared.prompts.iter().map(Vec::len).collect(),
             include_usage: prepared.ask.include_usage,
             app,
             head,
@@ -125,9 +126,9 @@ pub async fn whole(mut answer: Answer) -> Result<Response, Failure> {
         let Some((index, event)) = answer.next(answer.deadline).await? else { continue };
         let deltas = match event {
             Event::Tokens(sampled) => answer.choices[index].push(sampled)?,
-            Event::Done(finish) => {
-                reasons[index] = finish;
-                answer.choices[index].finish()?
+            Event::Done(outcome) => {
+                reasons[index] = outcome.finish;
+                answer.choices[index].end(&outcome)?
             }
             Event::Failed(why) => return Err(Failure::internal(why)),
         };
@@ -137,11 +138,10 @@ pub async fn whole(mut answer: Answer) -> Result<Response, Failure> {
     let mut choices = Vec::with_capacity(messages.len());
     for (index, message) in messages.iter().enumerate() {
         let choice = &mut answer.choices[index];
-        answer.usage.completion += choice.count;
         let reason = choice.reason(reasons[index]);
         choices.push(answer.head.choice(&model, index, choice, message, reason)?);
     }
-    Ok(json_body(&answer.head.whole(choices, answer.usage)))
+    Ok(json_body(&answer.head.whole(choices, answer.usage())))
 }
 
 /// The answer as server-sent events.
@@ -187,7 +187,7 @@ impl Live {
         }
         if answer.ended() {
             if answer.include_usage {
-                self.ready.push_back(event(&answer.head.chunk(Vec::new(), Some(Some(answer.usage)))));
+                self.ready.push_back(event(&answer.head.chunk(Vec::new(), Some(Some(answer.usage())))));
             }
             self.ready.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
             self.answer = None;
@@ -196,6 +196,19 @@ impl Live {
 }
 
 impl Answer {
+    /// What all choices took, once they have ended. Choices of one prompt share it: taken over is what the first of
+    /// them did not compute.
+    fn usage(&self) -> Usage {
+        let of_each = self.choices.len() / self.prompts.len().max(1);
+        let shared = |choices: &[Choice]| choices.iter().map(|choice| choice.shared_tokens).min().flatten();
+        Usage {
+            prompt: self.prompts.iter().sum(),
+            shared: self.choices.chunks(of_each.max(1)).map(shared).sum(),
+            completion: self.choices.iter().map(|choice| choice.count).sum(),
+            thought: self.head.chat.then(|| self.choices.iter().map(|choice| choice.thought_tokens).sum()),
+        }
+    }
+
     /// The usage of an event that has none: a null field when the client asked for usage.
     fn no_usage(&self) -> Option<Option<Usage>> {
         self.include_usage.then_some(None)
@@ -209,11 +222,7 @@ impl Answer {
         let choice = &mut self.choices[index];
         let (deltas, reason) = match happened {
             Event::Tokens(sampled) => (choice.push(sampled)?, None),
-            Event::Done(finish) => {
-                let deltas = choice.finish()?;
-                self.usage.completion += choice.count;
-                (deltas, Some(choice.reason(finish)))
-            }
+            Event::Done(outcome) => (choice.end(&outcome)?, Some(choice.reason(outcome.finish))),
             Event::Failed(why) => return Err(Failure::internal(why)),
         };
         let pieces = self.head.pieces(&self.app.about.model, index, choice, deltas, reason)?;

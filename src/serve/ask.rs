@@ -20,8 +20,10 @@ pub struct Ask {
     pub model: Option<String>,
     /// How to draw, without the number of tokens.
     pub sampling: Sampling,
-    /// Most tokens to sample; `None` for as many as the context holds.
+    /// Most tokens to sample, with a thinking budget those after the thought; `None` for as many as the context holds.
     pub max_tokens: Option<usize>,
+    /// The field that gave the thinking budget, which is among the settings of sampling.
+    pub budget_field: Option<&'static str>,
     /// The random stream's seed; `None` for a fresh one.
     pub seed: Option<i64>,
     /// Number of choices.
@@ -85,6 +87,7 @@ impl Ask {
             model: fields.text("model")?,
             sampling,
             max_tokens: None,
+            budget_field: None,
             seed: fields.integer("seed", i64::MIN, i64::MAX)?,
             n: fields.integer("n", 1, i64::from(most_choices))?.unwrap_or(1) as u32,
             stream,
@@ -106,6 +109,17 @@ impl Ask {
             .field("max_completion_tokens"));
         }
         self.max_tokens = new.or(old);
+        // The second is vLLM's name for the same thing.
+        for field in ["thinking_budget", "thinking_token_budget"] {
+            let Some(budget) = fields.integer(field, 0, i64::from(u32::MAX))? else { continue };
+            match self.sampling.thinking.replace(budget as usize) {
+                Some(before) if before != budget as usize => {
+                    let what = format!("`thinking_budget` is {before}, `{field}` {budget}: send one of them");
+                    return Err(Failure::invalid(what).field(field));
+                }
+                _ => self.budget_field = Some(field),
+            }
+        }
         self.sampling.logprobs = fields.flag("logprobs")?.unwrap_or(false);
         if let Some(top) = fields.integer("top_logprobs", 0, MOST_TOP_LOGPROBS)? {
             if !self.sampling.logprobs && top > 0 {
@@ -216,6 +230,8 @@ mod tests {
             (json!({"stream_options": {}}), "stream_options"),
             (json!({"seed": 1.5}), "seed"),
             (json!({"ignore_eos": true}), "ignore_eos"),
+            (json!({"thinking_budget": -1}), "thinking_budget"),
+            (json!({"thinking_budget": 1, "thinking_token_budget": 2}), "thinking_token_budget"),
         ] {
             let failure = chat(body.clone()).unwrap_err();
             assert_eq!(failure.field.as_deref(), Some(field), "{body}: {}", failure.message);

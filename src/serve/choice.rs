@@ -1,6 +1,7 @@
 //! One choice of an answer while it grows: sampled tokens in, deltas and log-probability entries
 //! out. Answers that are streamed and answers that are not take this same road.
 
+use super::actor::Outcome;
 use super::split::{Delta, Splitter};
 use super::text::TextStream;
 use crate::engine::{Finish, Likeliest};
@@ -30,6 +31,10 @@ pub struct Choice {
     splitter: Option<Splitter>,
     /// Tokens sampled so far.
     pub count: usize,
+    /// Those of them in its thought, between the markers.
+    pub thought_tokens: usize,
+    /// Tokens of its prompt that were taken over from another computation, once it has ended.
+    pub shared_tokens: Option<usize>,
     /// Tools called so far.
     pub calls: usize,
     /// Characters of the tokens reported so far, as raw completions count them.
@@ -46,6 +51,8 @@ impl Choice {
             text: TextStream::new(stops),
             splitter,
             count: 0,
+            thought_tokens: 0,
+            shared_tokens: None,
             calls: 0,
             offset: 0,
             unreported: Sampled::default(),
@@ -55,19 +62,35 @@ impl Choice {
     /// Takes what a step added.
     pub fn push(&mut self, sampled: Sampled) -> Result<Vec<Delta>> {
         let model = self.model.clone();
-        let mut piece = String::new();
+        let mut deltas = Vec::new();
         for id in &sampled.ids {
-            piece.push_str(&self.text.push(*id, &|ids| model.decode(ids, true))?);
+            let piece = self.text.push(*id, &|ids| model.decode(ids, true))?;
+            let inside = self.thinking();
+            deltas.extend(self.split(&piece, false));
+            self.thought_tokens += usize::from(inside && self.thinking());
         }
         self.count += sampled.ids.len();
         self.unreported.ids.extend(sampled.ids);
         self.unreported.logprobs.extend(sampled.logprobs);
         self.unreported.top_logprobs.extend(sampled.top_logprobs);
-        Ok(self.split(&piece, false))
+        Ok(deltas)
+    }
+
+    fn thinking(&self) -> bool {
+        self.splitter.as_ref().is_some_and(Splitter::thinking)
     }
 
     /// No token follows.
-    pub fn finish(&mut self) -> Result<Vec<Delta>> {
+    pub fn end(&mut self, outcome: &Outcome) -> Result<Vec<Delta>> {
+        self.shared_tokens = outcome.shared_tokens;
+        if let Some(thought) = outcome.thought {
+            // What closes a thought by force may begin inside it; the engine knows.
+            self.thought_tokens = thought.tokens;
+        }
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<Vec<Delta>> {
         let model = self.model.clone();
         let piece = self.text.finish(&|ids| model.decode(ids, true))?;
         Ok(self.split(&piece, true))
@@ -120,9 +143,10 @@ pub fn chat_logprobs(model: &Model, sampled: &Sampled) -> Result<Vec<Value>> {
     sampled.ids.iter().zip(&sampled.logprobs).enumerate().map(entry).collect()
 }
 
-/// A log-probability as JSON can hold it: a probability that rounds to zero has the lowest number.
-pub fn number(logprob: f32) -> f32 {
-    logprob.max(f32::MIN)
+/// A log-probability as JSON can hold it: a probability that rounds to zero has the lowest number, a token that was
+/// put in by force none.
+pub fn number(logprob: f32) -> Option<f32> {
+    (!logprob.is_nan()).then_some(logprob.max(f32::MIN))
 }
 
 /// A token as text, and its bytes where they are known: part of a character has no text of its own.
@@ -163,7 +187,7 @@ mod tests {
         let ids = model.encode("é").unwrap();
         assert_eq!(spelled(&model, ids[0]).unwrap(), ("\u{fffd}".to_owned(), Some(vec![0xc3])));
         assert_eq!(spelled(&model, 2).unwrap().0, "<|im_end|>");
-        assert_eq!(number(f32::NEG_INFINITY), f32::MIN);
+        assert_eq!((number(f32::NEG_INFINITY), number(f32::NAN)), (Some(f32::MIN), None));
     }
 
     fn message(ids: &[u32], together: &[usize], stops: &[String], tools: &[Value]) -> Message {

@@ -9,6 +9,9 @@ use super::{Limits, split::Splitter};
 use crate::engine::{Request, Stream, tokens_sha256};
 use serde_json::Value;
 
+/// Tokens that a thinking budget leaves free in the context for what closes the thought by force.
+const CLOSING: usize = 8;
+
 /// A request that can be answered.
 pub struct Prepared {
     /// Its settings.
@@ -36,6 +39,13 @@ pub fn chat(body: &[u8], about: &About, name: &str, limits: &Limits) -> Result<P
     let template = about.model.template()?;
     if !conversation.tools.is_empty() && !template.takes_tools() {
         return Err(Failure::unsupported("tools", "the model's chat template has no place for them"));
+    }
+    if let Some(field) = ask.budget_field {
+        let tokenizer = about.model.tokenizer()?;
+        if tokenizer.id("<think>").is_none() || tokenizer.id("</think>").is_none() {
+            let why = "the model has no tokens `<think>` and `</think>` to tell a thought by";
+            return Err(Failure::unsupported(field, why));
+        }
     }
     let text = template
         .render_with(&conversation.messages, true, &conversation.tools, &conversation.names)
@@ -112,7 +122,10 @@ fn finish(mut prepared: Prepared, about: &About) -> Result<Prepared, Failure> {
         }));
     }
     // An answer ends with the context at the latest, and says so (`length`).
-    prepared.ask.sampling.max_tokens = prepared.ask.max_tokens.unwrap_or(context).min(context);
+    let sampling = &mut prepared.ask.sampling;
+    sampling.max_tokens = prepared.ask.max_tokens.unwrap_or(context).min(context);
+    let room = prepared.prompts.iter().map(|prompt| context.saturating_sub(prompt.len() + CLOSING)).min();
+    sampling.thinking = sampling.thinking.map(|budget| budget.min(room.unwrap_or_default()));
     Ok(prepared)
 }
 

@@ -42,13 +42,25 @@ pub struct Head {
 pub struct Usage {
     /// Tokens of all prompts.
     pub prompt: usize,
+    /// Those of them that were taken over from earlier calls.
+    pub shared: Option<usize>,
     /// Tokens of all choices.
     pub completion: usize,
+    /// Those of them in thoughts; unknown for raw completions, which are not cut into parts.
+    pub thought: Option<usize>,
 }
 
 impl Usage {
     fn body(self) -> Value {
-        json!({"prompt_tokens": self.prompt, "completion_tokens": self.completion, "total_tokens": self.prompt + self.completion})
+        let total = self.prompt + self.completion;
+        let mut body = json!({"prompt_tokens": self.prompt, "completion_tokens": self.completion, "total_tokens": total});
+        if let Some(shared) = self.shared {
+            body["prompt_tokens_details"] = json!({"cached_tokens": shared});
+        }
+        if let Some(thought) = self.thought {
+            body["completion_tokens_details"] = json!({"reasoning_tokens": thought});
+        }
+        body
     }
 }
 
@@ -197,7 +209,7 @@ fn raw_logprobs(model: &Model, sampled: &Sampled, offset: &mut usize) -> Result<
         *offset += token.chars().count();
         tokens.push(token);
     }
-    let numbers: Vec<f32> = sampled.logprobs.iter().map(|x| number(*x)).collect();
+    let numbers: Vec<Option<f32>> = sampled.logprobs.iter().map(|x| number(*x)).collect();
     let top = |top: &Likeliest| -> Result<Value> {
         top.iter()
             .map(|(id, x)| Ok((spelled(model, *id)?.0, json!(number(*x)))))

@@ -49,6 +49,11 @@ impl Splitter {
         Splitter { state, tools, rest: String::new() }
     }
 
+    /// Whether a thought is open.
+    pub fn thinking(&self) -> bool {
+        matches!(self.state, State::Thought { .. })
+    }
+
     /// Takes one more piece of text; returns what is certain now.
     pub fn push(&mut self, piece: &str) -> Vec<Delta> {
         self.rest.push_str(piece);

@@ -4,6 +4,7 @@
 use super::*;
 use crate::engine::{Backend, Request, Sampling, Stream, tokens_sha256};
 use crate::model::lora::LoraConfig;
+use crate::model::tokenizer::{Bpe, Tokenizer};
 use crate::model::{ChatTemplate, Lora, Model, Target, TinySpec};
 use crate::philox::Philox;
 use candle_core::{Device, Tensor};
@@ -12,11 +13,21 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::AtomicUsize;
 
+#[path = "thinking_tests.rs"]
+mod thinking;
+
 const TEMPLATE: &str = "{% if tools %}T{% for t in tools %}{{ t.function.name }}{% endfor %}{% endif %}\
     {% for m in messages %}{{ m.role }}:{{ m.content }}|{% endfor %}{% if open_thought %}<think>{% endif %}";
 
+/// A model that knows nothing, with single tokens for the markers of a thought.
 fn model() -> Arc<Model> {
-    let mut model = Model::tiny(&TinySpec { max_positions: 512, ..TinySpec::default() }).unwrap();
+    let merges = vec!["q q".to_owned(), "z z".to_owned()];
+    let mut model = Model::tiny(&TinySpec { max_positions: 512, merges, ..TinySpec::default() }).unwrap();
+    let plain = model.tokenizer().unwrap();
+    let mut tokens: Vec<String> = (0..261).map(|id| plain.token(id).unwrap()).collect();
+    (tokens[259], tokens[260]) = ("<think>".into(), "</think>".into());
+    let bpe = Bpe { tokens: &tokens, special: &[0, 1, 2], added: &[259, 260], merges: &[], pre: "smollm" };
+    model.tokenizer = Some(Tokenizer::from_bpe(&bpe, "test").unwrap());
     model.template = Some(ChatTemplate::new(TEMPLATE.into(), "", "", "test").unwrap());
     Arc::new(model)
 }
@@ -41,13 +52,13 @@ fn engine(model: Arc<Model>, slots: usize) -> Result<Engine> {
     Ok(engine)
 }
 
+fn options(address: std::net::SocketAddr) -> Options {
+    Options { listen: Listen::Tcp(address), name: "tiny".into(), api_key: None, limits: Limits::default() }
+}
+
 fn server_with(slots: usize, api_key: Option<&str>, limits: Limits) -> Server {
-    let options = Options {
-        listen: Listen::Tcp(([127, 0, 0, 1], 0).into()),
-        name: "tiny".into(),
-        api_key: api_key.map(str::to_owned),
-        limits,
-    };
+    let options =
+        Options { api_key: api_key.map(str::to_owned), limits, ..options(([127, 0, 0, 1], 0).into()) };
     Server::start(move || engine(model(), slots), options).unwrap()
 }
 
@@ -174,7 +185,8 @@ fn answers_are_the_engines_own_and_streams_say_the_same() {
         assert_eq!(
             whole["usage"],
             json!({"prompt_tokens": tokens.len(), "completion_tokens": completion,
-            "total_tokens": tokens.len() + completion})
+                "total_tokens": tokens.len() + completion, "prompt_tokens_details": {"cached_tokens": 0},
+                "completion_tokens_details": {"reasoning_tokens": 0}})
         );
         assert_eq!((&whole["seed"], &whole["model"]), (&json!(5), &json!(name)));
 
@@ -183,7 +195,10 @@ fn answers_are_the_engines_own_and_streams_say_the_same() {
         streamed["stream_options"] = json!({"include_usage": true});
         let events = events(&server, CHAT, &streamed);
         let last = events.last().unwrap();
-        assert_eq!((&last["choices"], &last["usage"]), (&json!([]), &whole["usage"]));
+        let mut usage = whole["usage"].clone();
+        // All but the last token of the prompt, whose logits are needed.
+        usage["prompt_tokens_details"]["cached_tokens"] = (tokens.len() - 1).into();
+        assert_eq!((&last["choices"], &last["usage"]), (&json!([]), &usage));
         for index in 0..3 {
             let pieces: Vec<&Value> =
                 events.iter().filter_map(|e| e["choices"].get(0)).filter(|c| c["index"] == index).collect();
@@ -218,15 +233,6 @@ fn a_fresh_seed_is_told_and_repeats_the_answer() {
     assert_eq!(again["choices"], first["choices"]);
     body["seed"] = Value::Null;
     assert_ne!(post(&server, CHAT, &body).1["seed"], first["seed"]);
-}
-
-#[test]
-fn a_thought_that_the_prompt_opened_is_told_apart() {
-    let server = server();
-    let body = ask("x", json!({"chat_template_kwargs": {"open_thought": true}}));
-    let (_, answer) = post(&server, CHAT, &body);
-    let message = &answer["choices"][0]["message"];
-    assert!(message["reasoning_content"].is_string() && message["content"] == "", "{answer}");
 }
 
 #[test]
@@ -297,13 +303,7 @@ fn a_key_keeps_others_out_and_health_is_open() {
     assert_eq!(status("Authorization: Bearer secret\r\nOrigin: http://example.org\r\n"), 200);
     let (code, health) = get(&server, "/health");
     assert_eq!((code, &health["status"], &health["slots"]), (200, &json!("ok"), &json!(2)));
-    let open = Options {
-        listen: Listen::Tcp(([0, 0, 0, 0], 0).into()),
-        name: "tiny".into(),
-        api_key: None,
-        limits: Limits::default(),
-    };
-    assert!(Server::start(|| engine(model(), 2), open).is_err());
+    assert!(Server::start(|| engine(model(), 2), options(([0, 0, 0, 0], 0).into())).is_err());
 }
 
 /// Asks for an answer that goes on until the context is full, and waits for its first token.
@@ -391,12 +391,6 @@ fn stopping_lets_running_requests_finish_within_the_grace() {
 
 #[test]
 fn an_engine_that_cannot_be_made_or_bound_is_an_error() {
-    let options = |address| Options {
-        listen: Listen::Tcp(address),
-        name: "tiny".into(),
-        api_key: None,
-        limits: Limits::default(),
-    };
     let free = ([127, 0, 0, 1], 0).into();
     assert!(
         Server::start(|| Err(Error::invalid("no weights")), options(free))

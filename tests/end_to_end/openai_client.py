@@ -118,6 +118,22 @@ def chat():
     none = ai.chat.completions.create(messages=user(lab["ask"]), tool_choice="none", **asked)
     check(not none.choices[0].message.tool_calls, none)
 
+    # A thought within a budget; what follows it has its own limit.
+    opened = dict(model=lab["random"], messages=user("Go."), temperature=0, max_tokens=8)
+    opened["extra_body"] = {"thinking_budget": 3, "chat_template_kwargs": {"open_thought": True}}
+    answer = ai.chat.completions.create(**opened)
+    message, usage = answer.choices[0].message, answer.usage
+    check(1 <= usage.completion_tokens_details.reasoning_tokens <= 3, usage)
+    check(message.reasoning_content and message.content, message)
+    check(usage.completion_tokens > usage.completion_tokens_details.reasoning_tokens + 8, usage)
+    streamed = collect(ai.chat.completions.create(stream=True, **opened))[0]
+    check(streamed["content"] == message.content and streamed["reasoning"] == message.reasoning_content, streamed)
+    again = ai.chat.completions.create(**opened).usage
+    check(again.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1, again)
+    opened["extra_body"]["thinking_token_budget"] = 4
+    error = raises(openai.BadRequestError, lambda: ai.chat.completions.create(**opened))
+    check(error.param == "thinking_token_budget", error)
+
     # Stop strings, lengths, parts of contents.
     stopped = ai.chat.completions.create(model="writer", messages=user(lab["say"]), temperature=0, stop=[lab["stop"]])
     check(stopped.choices[0].message.content == lab["said"].split(lab["stop"])[0] and stopped.choices[0].finish_reason == "stop", stopped)

@@ -4,6 +4,7 @@
 
 use crate::common::{expect, rederive, said, text};
 use rederive::model::tiny::learn_merges;
+use rederive::model::tokenizer::{Bpe, Tokenizer};
 use rederive::model::{ChatTemplate, Model, Source, TinySpec, adapter};
 use rederive::train::{Example, Schedule, Settings, sft};
 use serde_json::{Map, Value, json};
@@ -26,7 +27,7 @@ const LAST: &str = "It rains.";
 const TEMPLATE: &str = "{% if tools %}<|im_start|>tools\n{% for tool in tools %}{{ tool.function | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}\
 {% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for call in m.tool_calls or [] %}\n<tool_call>\n\
 {{ call.function | tojson }}\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}\
-{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+{% if add_generation_prompt %}<|im_start|>assistant\n{% if open_thought %}<think>\n{% endif %}{% endif %}";
 
 /// The client's Python, in a virtual environment that is made once and kept in the cache.
 /// `None`, with the reason, where there is no Python or nothing can be installed.
@@ -106,9 +107,17 @@ fn lab(folder: &Path) -> Value {
     let call = format!("<tool_call>\n{}\n</tool_call>", json!({"name": "weather", "arguments": arguments()}));
     let answer = format!("<think>\n{THOUGHT}\n</think>\n\n{BEFORE}\n{call}");
     let texts = vec![answer.clone(), tools().to_string(), "<|im_start|>assistant user tools".to_owned()];
-    let merges = learn_merges(&texts, 80).unwrap();
-    let spec = TinySpec { max_positions: 2048, merges, ..TinySpec::default() };
-    let mut model = Model::tiny(&spec).unwrap();
+    let learned = learn_merges(&texts, 80).unwrap();
+    // The last two tokens are the markers of a thought.
+    let merges = [&learned[..], &["q q".to_owned(), "z z".to_owned()]].concat();
+    let mut model = Model::tiny(&TinySpec { max_positions: 2048, merges, ..TinySpec::default() }).unwrap();
+    let plain = model.tokenizer().unwrap();
+    let count = plain.reach() as u32;
+    let mut tokens: Vec<String> = (0..count - 2).map(|id| plain.token(id).unwrap()).collect();
+    tokens.extend(["<think>".to_owned(), "</think>".to_owned()]);
+    let added = [count - 2, count - 1];
+    let bpe = Bpe { tokens: &tokens, special: &[0, 1, 2], added: &added, merges: &learned, pre: "smollm" };
+    model.tokenizer = Some(Tokenizer::from_bpe(&bpe, "test").unwrap());
     model.template = Some(ChatTemplate::new(TEMPLATE.into(), "<|im_start|>", "<|im_end|>", "test").unwrap());
     let base = folder.join("base");
     model.save(&base).unwrap();

@@ -8,6 +8,15 @@ use serde_json::{Map, Value, json};
 /// Most messages of a conversation.
 const MOST_MESSAGES: usize = 10_000;
 
+/// A call of a tool that the answer must begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MustCall {
+    /// Of whichever tool.
+    Any,
+    /// Of the tool with this name.
+    Named(String),
+}
+
 /// What a chat template is given.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Conversation {
@@ -15,6 +24,8 @@ pub struct Conversation {
     pub messages: Vec<Value>,
     /// Tools that the model may call; empty when there are none or none may be called.
     pub tools: Vec<Value>,
+    /// What the answer must begin with; there are tools then.
+    pub must_call: Option<MustCall>,
     /// Further names for the template.
     pub names: Map<String, Value>,
 }
@@ -36,20 +47,41 @@ impl Conversation {
         for (at, tool) in tools.iter().enumerate() {
             check_tool(tool, &format!("tools[{at}]"))?;
         }
-        match fields.take("tool_choice") {
-            None => {}
-            Some(Value::String(choice)) if choice == "auto" => {}
-            Some(Value::String(choice)) if choice == "none" => tools.clear(),
-            Some(_) => {
-                return Err(Failure::unsupported(
-                    "tool_choice",
-                    "only `auto` and `none` are; ask for the call in the prompt",
-                ));
-            }
-        }
+        let must_call = must_call(fields, &mut tools)?;
         fields.only("parallel_tool_calls", &[json!(true)], "the model decides how many calls it makes")?;
         let names = fields.object("chat_template_kwargs")?.unwrap_or_default();
-        Ok(Conversation { messages, tools, names })
+        Ok(Conversation { messages, tools, must_call, names })
+    }
+}
+
+/// What `tool_choice` asks for; `none` takes the tools away.
+fn must_call(fields: &mut Fields, tools: &mut Vec<Value>) -> Result<Option<MustCall>, Failure> {
+    const FIELD: &str = "tool_choice";
+    let Some(choice) = fields.take(FIELD) else { return Ok(None) };
+    let must = match (choice.as_str(), choice["function"]["name"].as_str()) {
+        (Some("auto"), _) => return Ok(None),
+        (Some("none"), _) => {
+            tools.clear();
+            return Ok(None);
+        }
+        (Some("required"), _) => MustCall::Any,
+        (None, Some(name)) if choice["type"] == "function" => MustCall::Named(name.to_owned()),
+        _ => {
+            let wanted =
+                "`auto`, `none`, `required`, or {\"type\": \"function\", \"function\": {\"name\": …}}";
+            return Err(wrong(FIELD, wanted, &choice));
+        }
+    };
+    if tools.is_empty() {
+        return Err(Failure::invalid("`tool_choice` asks for a call, and there are no `tools`").field(FIELD));
+    }
+    match &must {
+        MustCall::Named(name) if !tools.iter().any(|tool| tool["function"]["name"] == name.as_str()) => {
+            let name = super::failure::shorten(name);
+            Err(Failure::invalid(format!("`tool_choice` names `{name}`, which is not among `tools`"))
+                .field(FIELD))
+        }
+        _ => Ok(Some(must)),
     }
 }
 
@@ -228,6 +260,28 @@ mod tests {
         let body = json!({"messages": [{"role": "user", "content": "x"}], "tool_choice": "none",
             "tools": [{"type": "function", "function": {"name": "f"}}]});
         assert!(take(body).unwrap().tools.is_empty());
+    }
+
+    #[test]
+    fn a_call_can_be_asked_for() {
+        let body = |choice: Value| {
+            json!({"messages": [{"role": "user", "content": "x"}], "tool_choice": choice,
+                "tools": [{"type": "function", "function": {"name": "f"}}]})
+        };
+        let must = |choice: Value| take(body(choice)).map(|c| c.must_call);
+        let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+        assert_eq!(must(json!("auto")).unwrap(), None);
+        assert_eq!(must(json!("required")).unwrap(), Some(MustCall::Any));
+        assert_eq!(must(named("f")).unwrap(), Some(MustCall::Named("f".into())));
+        for odd in [
+            named("g"),
+            json!("always"),
+            json!({"type": "function"}),
+            json!({"type": "allowed_tools"}),
+            json!(1),
+        ] {
+            assert_eq!(must(odd.clone()).unwrap_err().field.as_deref(), Some("tool_choice"), "{odd}");
+        }
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use super::actor::About;
 use super::ask::Ask;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, MustCall};
 use super::failure::Failure;
 use super::fields::{Fields, wrong};
-use super::{Limits, split::Splitter};
+use super::{Limits, split::Splitter, tools};
 use crate::engine::{Request, Stream, tokens_sha256};
 use serde_json::Value;
 
@@ -47,12 +47,28 @@ pub fn chat(body: &[u8], about: &About, name: &str, limits: &Limits) -> Result<P
             return Err(Failure::unsupported(field, why));
         }
     }
-    let text = template
+    let mut text = template
         .render_with(&conversation.messages, true, &conversation.tools, &conversation.names)
         .map_err(|e| Failure::from(e).field("messages"))?;
     let thinking = text.trim_end().ends_with("<think>");
+    let splitter = match &conversation.must_call {
+        None => Splitter::new(thinking, conversation.tools),
+        Some(must) => {
+            let name = match must {
+                MustCall::Any => None,
+                MustCall::Named(name) => Some(name.as_str()),
+            };
+            let opening = tools::opening(template.text(), name).ok_or_else(|| {
+                Failure::unsupported("tool_choice", "the model's chat template shows no form of a call")
+            })?;
+            // A call that must come needs no thought: one that the prompt has opened is closed again.
+            text.push_str(if thinking { "\n</think>\n\n" } else { "" });
+            text.push_str(&opening);
+            Splitter::after(opening, conversation.tools)
+        }
+    };
     let prompts = vec![about.model.encode(&text)?];
-    let splitter = Some(Splitter::new(thinking, conversation.tools));
+    let splitter = Some(splitter);
     finish(Prepared { ask, chat: true, model, adapter, prompts, splitter }, about)
 }
 

@@ -49,6 +49,11 @@ impl Splitter {
         Splitter { state, tools, rest: String::new() }
     }
 
+    /// For an answer of which the prompt has given away the opening of a call: it counts as said.
+    pub fn after(opening: String, tools: Vec<Value>) -> Self {
+        Splitter { state: State::Answer { called: false }, tools, rest: opening }
+    }
+
     /// Whether a thought is open.
     pub fn thinking(&self) -> bool {
         matches!(self.state, State::Thought { .. })
@@ -254,6 +259,27 @@ mod tests {
             "a thought calls nothing"
         );
         assert_eq!(cut([one], false, Vec::new()).content, one, "without tools there are no calls");
+    }
+
+    #[test]
+    fn an_opened_call_is_one_when_it_is_completed_and_text_when_it_is_not() {
+        let answer = |rest: &str| {
+            let mut splitter =
+                Splitter::after("<tool_call>\n{\"name\": \"f\", \"arguments\":".into(), tools());
+            let mut message = Message::default();
+            splitter.push(rest).into_iter().for_each(|delta| message.add(delta));
+            splitter.finish().into_iter().for_each(|delta| message.add(delta));
+            message
+        };
+        let called = answer(" {\"a\": 1}}\n</tool_call>");
+        assert_eq!((called.calls[0].arguments.as_str(), called.content.as_str()), ("{\"a\":1}", ""));
+        for rest in [" {\"a\": 1}}", " {\"a\":\n</tool_call>", ""] {
+            let text = answer(rest);
+            assert!(
+                text.calls.is_empty() && text.content.ends_with(&format!("\"arguments\":{rest}")),
+                "{text:?}"
+            );
+        }
     }
 
     fn text() -> impl Strategy<Value = String> {

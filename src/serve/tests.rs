@@ -278,6 +278,10 @@ fn refusals_have_the_status_and_code_that_clients_know() {
     assert_eq!(code(ask(&"x".repeat(300), json!({}))), (400, "context_length_exceeded".into()));
     assert_eq!(code(ask("x", json!({"logit_bias": {"5": 1}}))), (400, "unsupported_parameter".into()));
     assert_eq!(code(ask("x", json!({"temprature": 1}))), (400, "unknown_parameter".into()));
+    // The template shows no form of a call that could be opened.
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let must = json!({"tools": tools, "tool_choice": "required"});
+    assert_eq!(code(ask("x", must)), (400, "unsupported_parameter".into()));
     assert_eq!(code(ask(&"x".repeat(5000), json!({}))).0, 413);
     let raw = |method: &str, path: &str, headers: &str, body: &str| {
         read(send(&server, method, path, headers, body.as_bytes()))

@@ -3,6 +3,19 @@
 
 use serde_json::{Map, Value};
 
+/// How an answer begins that makes a call, of the named tool or of any, in the form that a chat template teaches. `None`
+/// for a template that teaches neither.
+pub fn opening(template: &str, name: Option<&str>) -> Option<String> {
+    let rest = match name {
+        _ if !template.contains("<tool_call>") => return None,
+        None => String::new(),
+        Some(name) if template.contains("<function=") => format!("<function={name}>\n"),
+        // No space at the end: tokens bring their own.
+        Some(name) => format!("{{\"name\": {}, \"arguments\":", Value::from(name)),
+    };
+    Some(format!("<tool_call>\n{rest}"))
+}
+
 /// A call that a model made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
@@ -147,6 +160,21 @@ mod tests {
             "run",
         ] {
             assert_eq!(call(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn calls_open_as_the_template_teaches() {
+        let (json, tags) = ("… <tool_call>\n{\"name\" …", "… <tool_call>\n<function=example> …");
+        assert_eq!(opening(json, None).unwrap(), "<tool_call>\n");
+        assert_eq!(opening(tags, None).unwrap(), "<tool_call>\n");
+        assert_eq!(opening("no tools", Some("run")), None);
+        for (template, rest) in
+            [(json, " {\"cmd\": \"ls\"}}\n"), (tags, "<parameter=cmd>\nls\n</parameter>\n</function>\n")]
+        {
+            let whole = opening(template, Some("run")).unwrap() + rest;
+            let wanted = Some(("run".to_owned(), r#"{"cmd":"ls"}"#.to_owned()));
+            assert_eq!(call(whole.trim_start_matches("<tool_call>")), wanted, "{template}");
         }
     }
 

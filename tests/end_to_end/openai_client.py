@@ -118,6 +118,21 @@ def chat():
     none = ai.chat.completions.create(messages=user(lab["ask"]), tool_choice="none", **asked)
     check(not none.choices[0].message.tool_calls, none)
 
+    # A call that must come: opened in the prompt, given back as part of the answer, and never made up.
+    for choice in ["required", {"type": "function", "function": {"name": "weather"}}]:
+        must = dict(model="caller", messages=user(lab["tell"]), tools=lab["tools"], tool_choice=choice, temperature=0, max_tokens=80)
+        answer = ai.chat.completions.create(**must)
+        message = answer.choices[0].message
+        check(answer.choices[0].finish_reason == "tool_calls" and len(message.tool_calls) == 1 and not message.content, answer)
+        check(json.loads(message.tool_calls[0].function.arguments) == lab["arguments"], message)
+        streamed = collect(ai.chat.completions.create(stream=True, **must))[0]
+        check([call.function.arguments for call in streamed["calls"]] == [message.tool_calls[0].function.arguments], streamed)
+        must["model"] = lab["random"]
+        answer = ai.chat.completions.create(**must)
+        message = answer.choices[0].message
+        check(answer.choices[0].finish_reason != "tool_calls" and not message.tool_calls, answer)
+        check(message.content.startswith("<tool_call>\n"), message)
+
     # A thought within a budget; what follows it has its own limit.
     opened = dict(model=lab["random"], messages=user("Go."), temperature=0, max_tokens=8)
     opened["extra_body"] = {"thinking_budget": 3, "chat_template_kwargs": {"open_thought": True}}
@@ -178,7 +193,7 @@ def chat():
         ("response_format", {"type": "json_object"}),
         ("n", 1000),
         ("temperature", -1),
-        ("tool_choice", "required"),
+        ("tool_choice", "required"),  # without tools
     ]:
         error = raises(openai.BadRequestError, lambda: create(model="writer", messages=user("x"), **{field: value}))
         check(error.param == field, error)

@@ -23,6 +23,7 @@ const THOUGHT: &str = "I need\nthe weather";
 const BEFORE: &str = "I look.";
 const RESULT: &str = "rain";
 const LAST: &str = "It rains.";
+const TELL: &str = "Tell me!";
 
 const TEMPLATE: &str = "{% if tools %}<|im_start|>tools\n{% for tool in tools %}{{ tool.function | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}\
 {% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for call in m.tool_calls or [] %}\n<tool_call>\n\
@@ -127,14 +128,17 @@ fn lab(folder: &Path) -> Value {
     let called = json!({"role": "assistant", "content": BEFORE, "reasoning_content": THOUGHT, "tool_calls": [
         {"type": "function", "function": {"name": "weather", "arguments": arguments()}}]});
     let result = json!({"role": "tool", "content": RESULT});
+    let called_for =
+        "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Tromsø\"}}\n</tool_call>";
     let lessons = [
         (json!([user(ASK)]), tools(), answer),
         (json!([user(ASK), called, result]), tools(), LAST.to_owned()),
         (json!([user(ASK)]), Value::Null, "I cannot know.".to_owned()),
+        (json!([user(TELL)]), tools(), called_for.to_owned()),
     ];
     teach(&model, &lessons, &folder.join("caller"));
     json!({"random": "base", "say": SAY, "said": SAID, "ask": ASK, "thought": THOUGHT, "before": BEFORE, "stop": " END",
-        "result": RESULT, "last": LAST, "tools": tools(), "arguments": arguments(), "key": "a key"})
+        "result": RESULT, "last": LAST, "tell": TELL, "tools": tools(), "arguments": arguments(), "key": "a key"})
 }
 
 struct Serving {

@@ -7,10 +7,28 @@ use crate::claims::derivation::DataSet;
 use serde_json::Value;
 use std::path::Path;
 
+/// What counts where a plan leaves a key of `[harvest]` out, as docs/FORMATS.md has it.
+const LEFT_OUT: [(&str, f64); 7] = [
+    ("harvest.per_family", 33.0),
+    ("harvest.item_cap", 2.0),
+    ("harvest.family_cap", 40.0),
+    ("harvest.terse_tokens", 24.0),
+    ("harvest.lucky_minimum", 3.0),
+    ("harvest.minimum_rows", 60.0),
+    ("harvest.minimum_families", 3.0),
+];
+
 /// The number at `of`, undefined while its receipt is not written; the error says what is not there.
 pub fn value(workspace: &Path, slug: &str, data: DataSet, of: &str) -> Result<Part, String> {
     let number = match data {
-        DataSet::Plan => at(&toml_file(workspace, &format!("data/{slug}/experiment.toml"))?, of, of),
+        DataSet::Plan => {
+            let plan = toml_file(workspace, &format!("data/{slug}/experiment.toml"))?;
+            let usual = LEFT_OUT.iter().find(|(key, _)| *key == of).map(|(_, usual)| *usual);
+            at(&plan, of, of).or_else(|missing| match step(&plan, of, of) {
+                Err(_) => usual.ok_or(missing),
+                Ok(_) => Err(missing),
+            })
+        }
         DataSet::Facts => {
             let facts = toml_file(workspace, &format!("data/{slug}/facts.toml"))?;
             let fact = step(&facts, of, of)?;
@@ -102,6 +120,17 @@ mod tests {
         assert_eq!(get(DataSet::Receipts, "bare.rows"), Part::Number(81.0));
         assert_eq!(get(DataSet::Receipts, "train.ok"), Part::Number(1.0));
         assert_eq!(get(DataSet::Receipts, "merge.rows").get(), None);
+    }
+
+    #[test]
+    fn what_a_plan_leaves_out_is_what_the_stages_take() {
+        let dir = workspace();
+        let usual = serde_json::to_value(crate::experiment::plan::Harvest::default()).unwrap();
+        assert_eq!(usual.as_object().unwrap().len(), LEFT_OUT.len());
+        for (key, number) in usual.as_object().unwrap() {
+            let found = value(dir.path(), "x", DataSet::Plan, &format!("harvest.{key}")).unwrap();
+            assert_eq!(found, Part::Number(number.as_f64().unwrap()), "{key}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::data::{Object, Store};
 use super::derivation::{DataSet, Derivation};
 use super::value::{Derived, Evaluated, Number};
 use crate::error::{Error, Result, nearest};
+use crate::experiment::plan::Harvest;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -28,14 +29,24 @@ pub fn value(store: &mut Store, slug: &str, derivation: &Derivation) -> Result<D
             _ => Err(Error::invalid("there is no such file").at(&file).hint("a derivation reads it")),
         };
     };
+    let usual = left_out(&object.value, path);
     let found = match derivation.data {
         DataSet::Facts => fact(&object.value, of),
         // A receipt written by a stage carries its own hash beside it.
         DataSet::Receipts => at(object.value.get("receipt").unwrap_or(&object.value), path),
-        _ => at(&object.value, path),
+        _ => usual.as_ref().map_or_else(|| at(&object.value, path), Ok),
     };
     let number = found.and_then(|value| number(value, of)).map_err(|e| e.at(&file))?;
     Ok(single(number, Some(&object)))
+}
+
+/// What counts for a key of `[harvest]` that a plan leaves out.
+fn left_out(plan: &Value, path: &str) -> Option<Value> {
+    let key = path.strip_prefix("harvest.")?;
+    match plan.get("harvest").and_then(|table| table.get(key)) {
+        Some(_) => None,
+        None => serde_json::to_value(Harvest::default()).ok()?.get(key).cloned(),
+    }
 }
 
 /// The value of a fact, which must say where it comes from.
@@ -107,7 +118,7 @@ mod tests {
                 r#"{"sha256": "x", "receipt": {"matched": 210, "deep": [{"x": 0.5}], "ok": true, "none": null}}"#,
             ),
             ("receipts/plain.json", r#"{"rows": 80}"#),
-            ("experiment.toml", "title = \"t\"\n[decision]\nminimum_delta = 0.03\n"),
+            ("experiment.toml", "title = \"t\"\n[decision]\nminimum_delta = 0.03\n[harvest]\nitem_cap = 9\n"),
             ("facts.toml", "[peer]\nvalue = 0.7\nsource = \"a paper\"\n[bare]\nvalue = 1\n"),
         ] {
             write_atomic(&dir.path().join("data/demo").join(file), text.as_bytes()).unwrap();
@@ -124,6 +135,8 @@ mod tests {
             ("receipts", "merge.ok", 1.0),
             ("receipts", "plain.rows", 80.0),
             ("plan", "decision.minimum_delta", 0.03),
+            ("plan", "harvest.item_cap", 9.0),
+            ("plan", "harvest.minimum_rows", 60.0),
             ("facts", "peer", 0.7),
         ] {
             let derived = look_up(data, of).unwrap();
@@ -144,6 +157,7 @@ mod tests {
             ("receipts", "merge.none", "is not a number"),
             ("plan", "title", "is not a number"),
             ("plan", "decison.minimum_delta", "did you mean `decision`?"),
+            ("plan", "harvest.itemcap", "did you mean `item_cap`?"),
             ("facts", "bare", "has no source"),
             ("facts", "pear", "did you mean `peer`?"),
         ] {

@@ -32,9 +32,6 @@ held_out = ["sums"]
 per_family = 30
 [seeds]
 evaluate = [52004, 52005]
-[harvest]
-minimum_rows = 1
-minimum_families = 1
 [[arms]]
 name = "base"
 [[arms]]
@@ -137,9 +134,6 @@ held_out = ["kilnrite"]
 per_family = 4
 [seeds]
 evaluate = [52004]
-[harvest]
-minimum_rows = 1
-minimum_families = 1
 [[arms]]
 name = "base"
 [[arms]]

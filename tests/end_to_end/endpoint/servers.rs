@@ -83,9 +83,6 @@ held_out = ["caravan", "kilnrite"]
 per_family = 6
 [seeds]
 evaluate = [52014]
-[harvest]
-minimum_rows = 1
-minimum_families = 1
 [[arms]]
 name = "base"
 [[arms]]

@@ -163,28 +163,38 @@ fn llama_server() -> Option<(Server, PathBuf)> {
 #[test]
 fn an_event_on_the_local_engine_and_one_on_llama_cpp() {
     let Some((server, model)) = llama_server() else { return };
-    let plan = plan(&format!(
-        r#"
+    let event = |there: &str, tasks: &str, evaluate: &str| {
+        plan(&format!(
+            r#"
 [model]
 source = "smollm2-135m-instruct"
-endpoint = {{ url = "{}", model = "{}", seeds = [52005], extra = {{ top_k = 0, min_p = 0.0 }} }}
+endpoint = {{ url = "{}", model = "{}", {there} extra = {{ top_k = 0, min_p = 0.0 }} }}
 [harness]
 evaluate = {{ answer_tokens = 12, slots = 2 }}
 [tasks]
-environment = "gym"
-held_out = ["kilnrite"]
 per_family = 1
+{tasks}
 [seeds]
-evaluate = [52004, 52005]
+evaluate = {evaluate}
 [[arms]]
 name = "base"
 [[arms]]
 name = "again"
 "#,
-        server.url,
-        model.display()
-    ));
-    let lab = Lab::new("two", &plan);
+            server.url,
+            model.display()
+        ))
+    };
+    // Short prompts: what takes time is the local engine of a build without optimisation.
+    let sums = "environment = \"sums.jsonl\"\nheld_out = [\"sums\"]";
+    let lab = Lab::new("two", &event("seeds = [52005],", sums, "[52004, 52005]"));
+    let task = |n: u32| {
+        let answer = n + 1;
+        format!(
+            "{{\"id\": \"sum-{n}\", \"prompt\": \"{n} + 1?\", \"answer\": {answer}, \"verifier\": \"number\", \"family\": \"sums\"}}\n"
+        )
+    };
+    std::fs::write(lab.data().join("sums.jsonl"), task(1) + &task(2)).unwrap();
     lab.finish();
     for arm in ["base", "again"] {
         let (here, there) = (lab.rows(arm, 52004), lab.rows(arm, 52005));
@@ -195,10 +205,15 @@ name = "again"
         );
         assert!(there.iter().all(|r| r.dtype.is_none() && r.slots.is_none() && r.tokens_sha256.is_none()));
         assert!(there.iter().all(|r| r.reward.is_some() && r.completion_tokens > Some(0)));
-        assert!(here[0].turns > 1 && there[0].turns > 1, "several turns run on an endpoint too");
         assert_ne!(here[0].engine_sha256, there[0].engine_sha256);
     }
     assert_eq!(lab.rows("base", 52005)[0].engine_sha256, lab.rows("again", 52005)[0].engine_sha256);
+
+    // Several turns, each counted by both sides.
+    let walks = event("", "environment = \"gym\"\nheld_out = [\"kilnrite\"]", "[52014]");
+    let lab = Lab::new("walks", &walks);
+    lab.finish();
+    assert!(lab.rows("base", 52014)[0].turns > 1 && lab.rows("again", 52014)[0].turns > 1);
 
     // A conversation that its context cannot hold is one call's failure.
     let mut backend = Endpoint::connect(Options {
@@ -223,13 +238,7 @@ name = "again"
     assert!(error.to_string().contains("exceed_context_size_error"), "{error}");
 
     // Another template counts otherwise, and is named before anything is locked.
-    let other = Lab::new(
-        "other",
-        &plan
-            .replace("[52004, 52005]", "[52014]")
-            .replace("seeds = [52005]", "seeds = [52014]")
-            .replace("smollm2-135m-instruct", "models/tiny"),
-    );
+    let other = Lab::new("other", &walks.replace("smollm2-135m-instruct", "models/tiny"));
     let tiny = Model::tiny(&TinySpec::default()).unwrap();
     tiny.save(&other.path.join("models/tiny")).unwrap();
     let output = other.expect(1, &["run", "other"]);

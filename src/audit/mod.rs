@@ -409,13 +409,10 @@ fn beside(entry: Entry, found: Option<&(String, &str)>) -> Entry {
     }
 }
 
-/// A fact from elsewhere is cited, never matched.
+/// A fact from elsewhere, and what is worked out from one, is cited, never matched.
 fn cited(road: &Road, reference: &Reference, verdict: Verdict) -> Verdict {
-    let declared = road.declaration(reference);
     match verdict {
-        Verdict::Match if declared.is_some_and(|(derivation, _)| derivation.data == DataSet::Facts) => {
-            Verdict::Cited
-        }
+        Verdict::Match if road.rests_on_facts(reference) => Verdict::Cited,
         other => other,
     }
 }

@@ -66,7 +66,7 @@ pub fn folder(data: DataSet) -> Option<&'static str> {
         DataSet::Calls => Some("calls"),
         DataSet::Harvest => Some("harvest"),
         DataSet::Training => Some("training"),
-        DataSet::Receipts | DataSet::Plan | DataSet::Facts => None,
+        DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => None,
     }
 }
 
@@ -77,7 +77,9 @@ pub fn load(workspace: &Path, slug: &str, data: DataSet) -> Result<(Sheet, Vec<F
         DataSet::Calls => read_all::<CallRow>(workspace, slug, "calls"),
         DataSet::Harvest => read_all::<HarvestRow>(workspace, slug, "harvest"),
         DataSet::Training => read_all::<TrainingRow>(workspace, slug, "training"),
-        DataSet::Receipts | DataSet::Plan | DataSet::Facts => Ok((Sheet::default(), Vec::new())),
+        DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => {
+            Ok((Sheet::default(), Vec::new()))
+        }
     }
 }
 

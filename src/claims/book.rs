@@ -2,14 +2,14 @@
 //! number.
 
 use super::data::Store;
-use super::declare;
-use super::derivation::{Derivation, Estimator, Reference};
+use super::derivation::{DataSet, Derivation, Estimator, Reference};
 use super::evaluate::{evaluate, undefined};
 use super::front_matter::Document;
 use super::lookup;
 use super::select::{Chosen, Selection, select};
 use super::texts::Texts;
 use super::value::{Derived, Evaluated, Number};
+use super::{compose, declare};
 use crate::episode::row::Cell;
 use crate::error::{Error, Problem, Result, nearest};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,12 +89,18 @@ impl Book {
                 scope.insert(id.clone(), entry);
             }
         }
+        compose::all(&mut book);
         Ok(book)
     }
 
     /// All derivations, by scope and id.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.scopes.values().flat_map(BTreeMap::values)
+    }
+
+    /// One derivation, to be filled in.
+    pub(super) fn entry_mut(&mut self, scope: &str, id: &str) -> Option<&mut Entry> {
+        self.scopes.get_mut(scope)?.get_mut(id)
     }
 
     /// One derivation.
@@ -229,6 +235,9 @@ fn derive(
         });
     }
     declare::check(derivation)?;
+    if derivation.data == DataSet::Derivations {
+        return Ok(compose::waiting());
+    }
     if derivation.estimator == Estimator::Value {
         return lookup::value(store, slug, derivation);
     }

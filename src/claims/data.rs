@@ -46,7 +46,7 @@ pub fn columns(data: DataSet) -> Option<&'static [Column]> {
         DataSet::Calls => Some(CallRow::COLUMNS),
         DataSet::Harvest => Some(HarvestRow::COLUMNS),
         DataSet::Training => Some(TrainingRow::COLUMNS),
-        DataSet::Receipts | DataSet::Plan | DataSet::Facts => None,
+        DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => None,
     }
 }
 
@@ -88,8 +88,8 @@ impl Store {
             DataSet::Calls => self.read::<CallRow>(slug)?,
             DataSet::Harvest => self.read::<HarvestRow>(slug)?,
             DataSet::Training => self.read::<TrainingRow>(slug)?,
-            DataSet::Receipts | DataSet::Plan | DataSet::Facts => {
-                return Err(Error::invalid("plan, receipts and facts have no rows"));
+            DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => {
+                return Err(Error::invalid("plan, receipts, facts and derivations have no rows"));
             }
         });
         self.tables.insert(key, Rc::clone(&table));

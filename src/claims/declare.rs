@@ -3,6 +3,7 @@
 
 use super::data;
 use super::derivation::{Cluster, DataSet, Derivation, Estimator, Weight};
+use super::formula::Formula;
 use super::number::Style;
 use crate::episode::row::{Cell, Column, Kind};
 use crate::error::{Error, Result, nearest};
@@ -41,9 +42,14 @@ pub fn check(derivation: &Derivation) -> Result<()> {
 
 fn looked_up(derivation: &Derivation) -> Result<()> {
     if derivation.estimator != Estimator::Value {
-        return Err(Error::invalid("plan, receipts and facts hold single values")
+        return Err(Error::invalid("plan, receipts, facts and formulas hold single values")
             .at("estimator")
             .hint("write `estimator = \"value\"`"));
+    }
+    if derivation.data == DataSet::Derivations
+        && let Some(of) = &derivation.of
+    {
+        Formula::parse(of, "scope").map_err(|e| e.at("of"))?;
     }
     if derivation.of.as_deref().is_none_or(str::is_empty) {
         return Err(Error::invalid("says not which value")
@@ -80,7 +86,9 @@ fn over_rows(derivation: &Derivation, columns: &[Column]) -> Result<()> {
     use Estimator::*;
     let estimator = derivation.estimator;
     if estimator == Value {
-        return Err(Error::invalid("`value` reads plan, receipts or facts, not rows").at("estimator"));
+        return Err(
+            Error::invalid("`value` reads plan, receipts, facts or derivations, not rows").at("estimator")
+        );
     }
     let episodes = derivation.data == DataSet::Episodes;
     if matches!(estimator, PairedDelta | PassAtK | BestAtK | Flips) && !episodes {
@@ -258,7 +266,7 @@ mod tests {
             ("estimator = \"share\"\nof = \"level\"\nis = \"x\"", "is", "cannot stand"),
             ("estimator = \"sum\"\nof = \"turns\"\nk = 2", "k", "leave `k` out"),
             ("estimator = \"sum\"\nof = \"turns\"\nweight = \"family\"", "weight", "means nothing"),
-            ("estimator = \"value\"\nof = \"x\"", "estimator", "plan, receipts or facts"),
+            ("estimator = \"value\"\nof = \"x\"", "estimator", "plan, receipts, facts or"),
             ("estimator = \"count\"\nformat = \"0.31\"", "format", "not a number format"),
             ("estimator = \"count\"\nnulls = \"omit\"", "nulls", "reads no column"),
             ("estimator = \"sum\"\nof = \"turns\"\narms = [\"a\", \"b\"]", "arms", "where = { arm"),
@@ -272,6 +280,8 @@ mod tests {
             ("data = \"plan\"\nestimator = \"mean\"\nof = \"x\"", "estimator = \"value\""),
             ("data = \"plan\"\nestimator = \"value\"", "which value"),
             ("data = \"facts\"\nestimator = \"value\"\nof = \"x\"\nby = \"arm\"", "leave `by` out"),
+            ("data = \"derivations\"\nestimator = \"value\"\nof = \"a +\"", "missing at its end"),
+            ("data = \"derivations\"\nestimator = \"mean\"\nof = \"a\"", "estimator = \"value\""),
         ] {
             let e = verdict(text).unwrap_err().to_string();
             assert!(e.contains(wanted), "{e}");

@@ -24,6 +24,8 @@ pub enum DataSet {
     Plan,
     /// `facts.toml`: `of` is the fact's name; its badge says "cited", never "match".
     Facts,
+    /// Other derivations: `of` is a formula over their numbers.
+    Derivations,
 }
 
 /// What is computed; ids, formulas and sources are in the estimator registry of `stats`.
@@ -124,7 +126,7 @@ pub struct Derivation {
     pub filter: BTreeMap<String, Accepts>,
     /// What is computed.
     pub estimator: Estimator,
-    /// The column it is computed of (or the path, for plan, receipts and facts).
+    /// The column it is computed of (or the path, for plan, receipts and facts; the formula, for derivations).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     /// For `share`: the value that counts.

@@ -10,7 +10,8 @@ use crate::claims::number::{self, Style};
 use crate::claims::value::{Derived, Evaluated, Number};
 use crate::error::{Error, Result};
 use crate::site::input::{
-    AuditEntry, AuditInput, ClaimInput, DerivationInput, EstimateInput, EstimatorInput, NumberInput, Verdict,
+    AuditEntry, AuditInput, ClaimInput, CoverageInput, DerivationInput, EstimateInput, EstimatorInput,
+    NumberInput, Verdict,
 };
 use crate::stats::registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,6 +175,70 @@ pub(super) fn method() -> Vec<EstimatorInput> {
         .collect()
 }
 
+/// The table that `bench coverage` wrote, one entry for each population, size and unit.
+pub(super) fn coverage() -> Result<Vec<CoverageInput>> {
+    coverage_of(include_str!("../../benches/coverage.jsonl"))
+}
+
+fn coverage_of(table: &str) -> Result<Vec<CoverageInput>> {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        scenario: String,
+        interior: bool,
+        tasks: usize,
+        attempts: usize,
+        training_seeds: Option<usize>,
+        interval: String,
+        data_sets: usize,
+        defined: f64,
+        coverage: Option<f64>,
+        flagged: f64,
+        flagged_of_missed: Option<f64>,
+    }
+    const INTERVALS: [&str; 4] = ["default", "t", "expanded percentile", "percentile"];
+    let mut all: Vec<CoverageInput> = Vec::new();
+    for (number, text) in table.lines().enumerate() {
+        let bad = |what: String| {
+            Error::invalid(what)
+                .at(format!("benches/coverage.jsonl:{}", number + 1))
+                .hint("write it again with `rederive bench coverage --json`")
+        };
+        let line: Line = serde_json::from_str(text).map_err(|e| bad(format!("is no row: {e}")))?;
+        let (interval, unit) = match line.interval.split_once(", ") {
+            None => (line.interval.as_str(), "tasks"),
+            Some((interval, "by cluster")) => (interval, "clusters"),
+            Some((interval, _)) => (interval, "tasks × training seeds"),
+        };
+        let at = INTERVALS.iter().position(|name| *name == interval);
+        let at = at.ok_or_else(|| bad(format!("unknown interval `{interval}`")))?;
+        let same = |c: &&mut CoverageInput| {
+            (c.scenario.as_str(), c.tasks, c.attempts, c.training_seeds, c.unit.as_str())
+                == (line.scenario.as_str(), line.tasks, line.attempts, line.training_seeds, unit)
+        };
+        match all.iter_mut().find(same) {
+            Some(entry) => entry.coverage[at] = line.coverage,
+            None => {
+                let mut entry = CoverageInput {
+                    scenario: line.scenario,
+                    interior: line.interior,
+                    tasks: line.tasks,
+                    attempts: line.attempts,
+                    training_seeds: line.training_seeds,
+                    unit: unit.into(),
+                    data_sets: line.data_sets,
+                    coverage: [None; 4],
+                    defined: line.defined,
+                    flagged: line.flagged,
+                    flagged_of_missed: line.flagged_of_missed,
+                };
+                entry.coverage[at] = line.coverage;
+                all.push(entry);
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// A claim's page.
 pub(super) fn claim(claim: &Claim, workspace: &Workspace) -> ClaimInput {
     let mut forest = Vec::new();
@@ -320,6 +385,10 @@ fn recipe(derivation: &Derivation, experiment: &str) -> Vec<String> {
             out.push(format!("Read `{of}` from the cited facts of `{experiment}`."));
             return out;
         }
+        DataSet::Derivations => {
+            out.push(format!("Work out `{of}` from the numbers of those derivations."));
+            return out;
+        }
         data => out.push(format!("Take the {} rows of `{experiment}`.", word(&data))),
     }
     for (column, accepts) in &derivation.filter {
@@ -345,4 +414,36 @@ fn recipe(derivation: &Derivation, experiment: &str) -> Vec<String> {
         out.push("Weigh every family the same.".into());
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_simulations_hold_what_the_method_page_says_of_them() {
+        let table = coverage().unwrap();
+        let interior: Vec<_> = table.iter().filter(|c| c.interior && c.tasks >= 10).collect();
+        assert!(interior.len() >= 12 && table.len() > interior.len() + 20);
+        for c in interior {
+            let default = c.coverage[0].unwrap();
+            assert!((0.93..=0.97).contains(&default), "{c:?}");
+        }
+        // Where the default falls short because little moves, it says so.
+        let little = |c: &&CoverageInput| ["near a ceiling", "few tasks move"].contains(&c.scenario.as_str());
+        let short: Vec<_> =
+            table.iter().filter(little).filter(|c| c.coverage[0].is_none_or(|x| x < 0.93)).collect();
+        assert!(!short.is_empty() && short.iter().all(|c| c.flagged_of_missed.is_some_and(|x| x >= 0.95)));
+        let both = table.iter().find(|c| c.unit == "tasks × training seeds").unwrap();
+        assert!(both.coverage[0].is_some() && both.coverage[1].is_none());
+    }
+
+    #[test]
+    fn a_broken_table_is_named_by_line() {
+        let line = include_str!("../../benches/coverage.jsonl").lines().next().unwrap();
+        let error = coverage_of(&format!("{line}\n{{")).unwrap_err().to_string();
+        assert!(error.contains("coverage.jsonl:2") && error.contains("bench coverage"), "{error}");
+        let error = coverage_of(&line.replace("\"default\"", "\"bca\"")).unwrap_err().to_string();
+        assert!(error.contains("unknown interval `bca`"), "{error}");
+    }
 }

@@ -87,6 +87,7 @@ pub fn publication(root: &Path, workspace: &Workspace) -> Result<Publication> {
         audit: evidence::audit_page(&workspace.audit),
         judged: Some(evidence::judged(&workspace.audit)),
         method: evidence::method(),
+        coverage: evidence::coverage()?,
         refusals: refusals(workspace).into_iter().chain(bare).collect(),
     })
 }

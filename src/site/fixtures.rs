@@ -466,6 +466,18 @@ pub fn publication(folder: &Path) -> Publication {
         derivations,
         numbers: numbers.into_iter().map(|n| (n.reference.clone(), n)).collect(),
         audit: AuditInput { entries, findings: Vec::new(), files_checked: 9, rows_checked: 2_972 },
+        coverage: vec![CoverageInput {
+            scenario: "near a ceiling".into(),
+            tasks: 20,
+            attempts: 1,
+            unit: "tasks".into(),
+            data_sets: 4000,
+            coverage: [Some(0.884), Some(0.99), Some(0.884), None],
+            defined: 0.69,
+            flagged: 1.0,
+            flagged_of_missed: Some(1.0),
+            ..CoverageInput::default()
+        }],
         method: vec![
             EstimatorInput {
                 id: "mean".into(),

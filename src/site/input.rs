@@ -35,8 +35,37 @@ pub struct Publication {
     pub judged: Option<BTreeSet<(String, String)>>,
     /// The estimators, for the method page.
     pub method: Vec<EstimatorInput>,
+    /// How often each interval held the truth in simulations, for the method page.
+    pub coverage: Vec<CoverageInput>,
     /// Why the site must not be built, if it must not: audit mismatches, broken hashes, unbound numbers in cards.
     pub refusals: Vec<String>,
+}
+
+/// What intervals did in simulated data sets of one population and size, for one resampling unit.
+#[derive(Debug, Clone, Default)]
+pub struct CoverageInput {
+    /// The population, such as `solve rates`.
+    pub scenario: String,
+    /// Whether the default is meant to hold its level there from ten tasks on.
+    pub interior: bool,
+    /// Tasks.
+    pub tasks: usize,
+    /// Attempts of each arm at a task.
+    pub attempts: usize,
+    /// Training seeds, where there are any.
+    pub training_seeds: Option<usize>,
+    /// What was resampled or counted: `tasks`, `clusters`, `tasks × training seeds`.
+    pub unit: String,
+    /// Simulated data sets.
+    pub data_sets: usize,
+    /// Coverage by interval: default, t, expanded percentile, percentile; `None` where it is not on offer.
+    pub coverage: [Option<f64>; 4],
+    /// Share of data sets in which the default is defined.
+    pub defined: f64,
+    /// Share of data sets that carry a warning.
+    pub flagged: f64,
+    /// The same of the data sets in which the default missed; `None` where it never did.
+    pub flagged_of_missed: Option<f64>,
 }
 
 /// One number that pages print.

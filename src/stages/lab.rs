@@ -269,7 +269,7 @@ pub fn run(
         items,
         split: plan.families().map(|f| (f.clone(), plan.split(f).to_string())).collect(),
         rollouts: unit.harness.rollouts,
-        sampling: sampling(&unit.harness),
+        sampling: sampling(unit.harness),
         examples: unit.harness.examples,
         adapter: unit.adapter,
         scaffold: "native".to_string(),

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod forgeries;
+mod formulas;
 pub mod golden;
 mod plan_rules;
 mod reference;

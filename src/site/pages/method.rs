@@ -2,8 +2,9 @@
 
 use super::{Head, Site};
 use crate::error::Result;
+use crate::site::input::CoverageInput;
 use crate::site::number::derivation_address;
-use crate::site::text::{breakable, counted, full};
+use crate::site::text::{breakable, count, counted, full};
 use serde_json::{Value, json};
 
 /// `method/index.html`.
@@ -42,5 +43,38 @@ pub fn page(site: &mut Site<'_>) -> Result<()> {
         description: "The estimators behind every number on this site, with formula and source.",
         nav: "method",
     };
-    site.page(&head, json!({"estimators": estimators}))
+    let worlds: Vec<Value> =
+        publication.coverage.chunk_by(|a, b| a.scenario == b.scenario).map(world).collect();
+    let data_sets = publication.coverage.first().map(|c| count(c.data_sets));
+    site.page(&head, json!({"estimators": estimators, "worlds": worlds, "data_sets": data_sets}))
+}
+
+/// The simulations of one population.
+fn world(rows: &[CoverageInput]) -> Value {
+    let share = |x: f64| format!("{:.1}", 100.0 * x);
+    let shown = |x: Option<f64>| x.map_or("—".to_owned(), share);
+    let row = |c: &CoverageInput| {
+        let mut size = counted(c.tasks, "task");
+        if c.attempts > 1 {
+            size += &format!(", {} each", counted(c.attempts, "attempt"));
+        }
+        if let Some(seeds) = c.training_seeds {
+            size += &format!(", {}", counted(seeds, "training seed"));
+        }
+        json!({
+            "size": size,
+            "unit": c.unit,
+            "coverage": c.coverage.map(shown),
+            // Three standard errors of a simulated share of 95% on four thousand data sets are a point.
+            "short": c.coverage[0].is_some_and(|x| x < 0.93),
+            "defined": share(c.defined),
+            "flagged": share(c.flagged),
+            "flagged_of_missed": shown(c.flagged_of_missed),
+        })
+    };
+    json!({
+        "name": rows.first().map(|c| c.scenario.as_str()),
+        "interior": rows.first().is_some_and(|c| c.interior),
+        "rows": rows.iter().map(row).collect::<Vec<_>>(),
+    })
 }

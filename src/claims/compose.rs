@@ -1,0 +1,162 @@
+//! Derivations that are formulas over others: worked out after those, each once, in whatever order the texts declare them.
+
+use super::book::Book;
+use super::derivation::{DataSet, Reference};
+use super::formula::{Extreme, Formula, OfRows, Operator};
+use super::value::{Derived, Evaluated, Number, Source};
+use crate::error::{Error, Problem, Result};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Scope and id.
+type Name = (String, String);
+
+/// What stands for a formula until it is worked out.
+pub(super) fn waiting() -> Derived {
+    derived(Number::Undefined("not worked out".into()), Vec::new())
+}
+
+fn derived(value: Number, sources: Vec<Source>) -> Derived {
+    let parts = BTreeMap::from([("value".to_owned(), value)]);
+    let total = Evaluated { parts, method: None, level: None, unit: "numbers".into(), warnings: Vec::new() };
+    Derived { total, rows: BTreeMap::new(), sources }
+}
+
+/// Works out every formula of the book.
+pub(super) fn all(book: &mut Book) {
+    let is_formula = |e: &&super::book::Entry| e.derivation.data == DataSet::Derivations && e.outcome.is_ok();
+    let formulas: Vec<Name> =
+        book.entries().filter(is_formula).map(|e| (e.scope.clone(), e.id.clone())).collect();
+    let mut left: BTreeSet<Name> = formulas.iter().cloned().collect();
+    for name in formulas {
+        work_out(book, &name, &mut left, &mut Vec::new());
+    }
+}
+
+/// Works out one formula after those that it names; `under_way` are the formulas that wait for it.
+fn work_out(book: &mut Book, name: &Name, left: &mut BTreeSet<Name>, under_way: &mut Vec<Name>) {
+    if !left.contains(name) {
+        return;
+    }
+    let Some(entry) = book.entry(&name.0, &name.1) else { return };
+    let of = entry.derivation.of.clone().unwrap_or_default();
+    under_way.push(name.clone());
+    let formula = Formula::parse(&of, &name.0).and_then(|formula| {
+        for reference in formula.references() {
+            let inner = (reference.scope.clone(), reference.id.clone());
+            if under_way.contains(&inner) {
+                let circle: Vec<&str> = under_way.iter().map(|(_, id)| id.as_str()).collect();
+                return Err(Error::invalid(format!(
+                    "depends on itself: {} → {}",
+                    circle.join(" → "),
+                    inner.1
+                ))
+                .hint("a formula may name only what can be worked out before it"));
+            }
+            work_out(book, &inner, left, under_way);
+        }
+        Ok(formula)
+    });
+    under_way.pop();
+    left.remove(name);
+    let outcome = formula.and_then(|formula| {
+        let value = value(book, &formula)?;
+        let mut sources = Vec::new();
+        let mut train_seeds = BTreeSet::new();
+        for reference in formula.references() {
+            let from = book.resolve(reference)?;
+            train_seeds.extend(&from.entry.train_seeds);
+            for source in &from.derived.sources {
+                if !sources.contains(source) {
+                    sources.push(source.clone());
+                }
+            }
+        }
+        Ok((derived(value, sources), train_seeds))
+    });
+    let Some(entry) = book.entry_mut(&name.0, &name.1) else { return };
+    match outcome {
+        Ok((derived, train_seeds)) => (entry.outcome, entry.train_seeds) = (Ok(derived), train_seeds),
+        Err(Error::Invalid(problem) | Error::Refused(problem)) => entry.outcome = Err(*problem),
+        Err(other) => {
+            entry.outcome = Err(Problem { what: other.to_string(), place: Some("of".into()), remedy: None });
+        }
+    }
+}
+
+/// The number of a formula; undefined where a part is, with that part's reason.
+fn value(book: &Book, formula: &Formula) -> Result<Number> {
+    let both = |a: &Formula, b: &Formula| -> Result<std::result::Result<(f64, f64), Number>> {
+        Ok(match (value(book, a)?, value(book, b)?) {
+            (Number::Defined(a), Number::Defined(b)) => Ok((a, b)),
+            (Number::Defined(_), undefined) | (undefined, _) => Err(undefined),
+        })
+    };
+    let number = match formula {
+        Formula::Number(x) => Number::Defined(*x),
+        Formula::Of(reference) => book.resolve(reference)?.number.clone(),
+        Formula::Rows(of, table) => of_rows(book, *of, table)?,
+        Formula::Absolute(inner) => match value(book, inner)? {
+            Number::Defined(x) => Number::Defined(x.abs()),
+            undefined => undefined,
+        },
+        Formula::Extreme(extreme, all) => {
+            let mut found: Option<f64> = None;
+            for formula in all {
+                match value(book, formula)? {
+                    Number::Defined(x) => {
+                        found = Some(match extreme {
+                            Extreme::Least => found.map_or(x, |y| y.min(x)),
+                            Extreme::Greatest => found.map_or(x, |y| y.max(x)),
+                        });
+                    }
+                    undefined => return Ok(undefined),
+                }
+            }
+            found.map_or(Number::Undefined("nothing to choose from".into()), Number::Defined)
+        }
+        Formula::Two(operator, a, b) => match both(a, b)? {
+            Err(undefined) => undefined,
+            Ok((_, 0.0)) if *operator == Operator::Over => Number::Undefined("divided by zero".into()),
+            Ok((a, b)) => Number::Defined(match operator {
+                Operator::Plus => a + b,
+                Operator::Minus => a - b,
+                Operator::Times => a * b,
+                Operator::Over => a / b,
+            }),
+        },
+    };
+    Ok(match number {
+        Number::Defined(x) if !x.is_finite() => Number::Undefined("too large to be a number".into()),
+        number => number,
+    })
+}
+
+fn of_rows(book: &Book, of: OfRows, table: &Reference) -> Result<Number> {
+    let resolved = book.resolve(table)?;
+    if resolved.entry.derivation.by.is_none() {
+        return Err(Error::invalid(format!("`{}` has no rows, since it declares no `by`", table.id))
+            .hint("name a derivation with `by`, such as `by = \"seed\"`"));
+    }
+    if resolved.derived.rows.is_empty() {
+        return Ok(match resolved.number {
+            Number::Undefined(why) => Number::Undefined(why.clone()),
+            Number::Defined(_) => Number::Undefined("the table has no row".into()),
+        });
+    }
+    let mut numbers = Vec::new();
+    for label in resolved.derived.rows.keys() {
+        match book.resolve(&Reference { row: Some(label.clone()), ..table.clone() })?.number {
+            Number::Defined(x) => numbers.push(*x),
+            Number::Undefined(why) => return Ok(Number::Undefined(format!("row `{label}`: {why}"))),
+        }
+    }
+    let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+    let greatest = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    Ok(Number::Defined(match of {
+        OfRows::Least => least,
+        OfRows::Greatest => greatest,
+        OfRows::Range => greatest - least,
+        OfRows::Mean => numbers.iter().sum::<f64>() / numbers.len() as f64,
+        OfRows::Count => numbers.len() as f64,
+    }))
+}

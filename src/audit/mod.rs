@@ -12,6 +12,7 @@ mod lookup;
 mod paired;
 mod plan_rules;
 mod printed;
+pub mod queries;
 mod receipts;
 mod recompute;
 mod render;

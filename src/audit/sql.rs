@@ -5,29 +5,32 @@ use crate::claims::derivation::{Accepts, Cluster, DataSet, Derivation, Estimator
 use crate::episode::row::Cell;
 use std::fmt::Write;
 
-/// A DuckDB query with the columns `label` (the `by` value, or null), `value` and `n`, and for episode
-/// means and paired differences also `se`, `df`, `low` and `high` (95% t interval over tasks). The paths in
-/// `files` are those that the query names: relative ones hold where DuckDB is started.
+/// A DuckDB query with the columns `label` (the `by` value, or null), `value` and `n`, for episode means and paired
+/// differences also `se`, `df`, `low` and `high` (95% t interval), for flips their four counts. The paths in `files` are
+/// those that the query names: relative ones hold where DuckDB is started.
 ///
-/// `None` where the query would not be the derivation: other data sets, estimators without SQL
-/// (`last`, at-k, flips), and families as weights or clusters.
+/// `None` for data sets without rows, and for an episode mean over several arms.
 pub fn derivation_sql(derivation: &Derivation, files: &[String]) -> Option<String> {
     let rows =
         matches!(derivation.data, DataSet::Episodes | DataSet::Calls | DataSet::Harvest | DataSet::Training);
-    if !rows || files.is_empty() || derivation.weight != Weight::Task || derivation.cluster != Cluster::Task {
+    if !rows || files.is_empty() {
         return None;
     }
     let chosen = chosen(derivation, files)?;
     let episode_mean = derivation.estimator == Estimator::Mean && derivation.data == DataSet::Episodes;
+    let of_arms = |text: &str| {
+        let [base, treatment] = derivation.arms.as_slice() else { return None };
+        Some(text.replace("{base}", &self::text(base)).replace("{treatment}", &self::text(treatment)))
+    };
+    let over_tasks =
+        |tasks: &str| format!("WITH RECURSIVE {chosen},\n{tasks},\n{},\n{INTERVAL}", summary(derivation));
     match derivation.estimator {
-        Estimator::Mean if episode_mean && derivation.arms.len() <= 1 => {
-            Some(format!("WITH RECURSIVE {chosen},\n{ARM_TASKS},\n{}", over_tasks()))
+        Estimator::Mean if episode_mean && derivation.arms.len() <= 1 => Some(over_tasks(ARM_TASKS)),
+        Estimator::PairedDelta => of_arms(PAIRED_TASKS).map(|tasks| over_tasks(&tasks)),
+        Estimator::PassAtK | Estimator::BestAtK => {
+            Some(format!("WITH {chosen},\n{}", AT_K.replace("{k}", &derivation.k?.to_string())))
         }
-        Estimator::PairedDelta => {
-            let [base, treatment] = derivation.arms.as_slice() else { return None };
-            let tasks = PAIRED_TASKS.replace("{base}", &text(base)).replace("{treatment}", &text(treatment));
-            Some(format!("WITH RECURSIVE {chosen},\n{tasks},\n{}", over_tasks()))
-        }
+        Estimator::Flips => of_arms(FLIPS).map(|flips| format!("WITH {chosen},\n{flips}")),
         _ if episode_mean => None,
         _ => {
             let aggregate = plain(derivation)?;
@@ -53,6 +56,7 @@ fn plain(derivation: &Derivation) -> Option<String> {
         Estimator::Sum => "sum(CAST(x AS DOUBLE))".into(),
         Estimator::Min => "min(CAST(x AS DOUBLE))".into(),
         Estimator::Max => "max(CAST(x AS DOUBLE))".into(),
+        Estimator::Last => "last(CAST(x AS DOUBLE) ORDER BY filename, file_row_number)".into(),
         _ => return None,
     })
 }
@@ -60,7 +64,8 @@ fn plain(derivation: &Derivation) -> Option<String> {
 /// The rows the derivation is about: filter, arms, null policy.
 fn chosen(derivation: &Derivation, files: &[String]) -> Option<String> {
     let default = match derivation.estimator {
-        Estimator::PairedDelta => Some("reward"),
+        Estimator::PairedDelta | Estimator::BestAtK => Some("reward"),
+        Estimator::PassAtK | Estimator::Flips => Some("solved"),
         _ => None,
     };
     let of = derivation.of.as_deref().or(default);
@@ -106,12 +111,16 @@ fn chosen(derivation: &Derivation, files: &[String]) -> Option<String> {
     };
     let by = derivation.by.as_deref().map_or("NULL".to_string(), name);
     let keys = match derivation.data {
-        DataSet::Episodes => ", arm, task_id, seed, train_seed",
+        DataSet::Episodes => ", arm, task_id, family, seed, train_seed, rollout",
         _ => "",
+    };
+    let (order, numbered) = match derivation.estimator {
+        Estimator::Last => (", filename, file_row_number", ", filename = true, file_row_number = true"),
+        _ => ("", ""),
     };
     let files: Vec<String> = files.iter().map(|file| text(file)).collect();
     let mut sql = format!(
-        "chosen AS (\n  SELECT CAST({by} AS VARCHAR) AS label{keys}, {x} AS x\n  FROM read_parquet([{}])",
+        "chosen AS (\n  SELECT CAST({by} AS VARCHAR) AS label{keys}{order}, {x} AS x\n  FROM read_parquet([{}]{numbered})",
         files.join(", ")
     );
     for (i, condition) in conditions.iter().enumerate() {
@@ -124,19 +133,19 @@ fn chosen(derivation: &Derivation, files: &[String]) -> Option<String> {
 /// One value a task for one arm: mean over cells of cell means.
 const ARM_TASKS: &str = "\
 cells AS (
-  SELECT label, task_id, avg(CAST(x AS DOUBLE)) AS mean
-  FROM chosen GROUP BY label, task_id, seed, train_seed, arm
+  SELECT label, task_id, family, avg(CAST(x AS DOUBLE)) AS mean
+  FROM chosen GROUP BY label, task_id, family, seed, train_seed, arm
 ),
 tasks AS (
-  SELECT label, task_id, avg(mean) AS value FROM cells GROUP BY label, task_id
+  SELECT label, task_id, family, avg(mean) AS value FROM cells GROUP BY label, task_id, family
 )";
 
 /// One difference a task over the cells both arms have; an arm without training seeds stands
 /// against every training seed of the other.
 const PAIRED_TASKS: &str = "\
 cells AS (
-  SELECT label, arm, task_id, seed, train_seed, avg(CAST(x AS DOUBLE)) AS mean
-  FROM chosen GROUP BY label, arm, task_id, seed, train_seed
+  SELECT label, arm, task_id, family, seed, train_seed, avg(CAST(x AS DOUBLE)) AS mean
+  FROM chosen GROUP BY label, arm, task_id, family, seed, train_seed
 ),
 trained AS (
   SELECT label, count(train_seed) FILTER (arm = {base}) > 0 AS base,
@@ -144,25 +153,113 @@ trained AS (
   FROM cells GROUP BY label
 ),
 tasks AS (
-  SELECT t.label, t.task_id, avg(t.mean) - avg(b.mean) AS value
+  SELECT t.label, t.task_id, t.family, avg(t.mean) - avg(b.mean) AS value
   FROM cells t
   JOIN cells b ON b.task_id = t.task_id AND b.seed = t.seed AND b.label IS NOT DISTINCT FROM t.label
   JOIN trained ON trained.label IS NOT DISTINCT FROM t.label
   WHERE t.arm = {treatment} AND b.arm = {base}
     AND (trained.base <> trained.treatment OR b.train_seed IS NOT DISTINCT FROM t.train_seed)
-  GROUP BY t.label, t.task_id
+  GROUP BY t.label, t.task_id, t.family
 )";
 
-/// Mean, standard error and 95% t interval over tasks. DuckDB has no t quantile, so it is found
-/// by bisection on P(−t ≤ T ≤ t), which is a finite sum for whole degrees of freedom
-/// (Abramowitz and Stegun 26.7.3 and 26.7.4).
-fn over_tasks() -> &'static str {
-    "\
+/// What k of a cell's rollouts give at best, over all ways to choose them: the mean over cells with as many, then over tasks. For
+/// true and false it is the chance that one of the k is true.
+const AT_K: &str = "\
+ranked AS (
+  SELECT label, task_id, seed, train_seed, CAST(x AS DOUBLE) AS x,
+         row_number() OVER (PARTITION BY label, task_id, seed, train_seed ORDER BY CAST(x AS DOUBLE)) AS i,
+         count(*) OVER (PARTITION BY label, task_id, seed, train_seed) AS n
+  FROM chosen
+),
+cells AS (
+  SELECT label, task_id, sum(CASE WHEN i < {k} THEN 0 ELSE x * exp(
+           lgamma(i) - lgamma({k}) - lgamma(i - {k} + 1) - lgamma(n + 1) + lgamma({k} + 1) + lgamma(n - {k} + 1)) END) AS value
+  FROM ranked WHERE n >= {k} GROUP BY label, task_id, seed, train_seed
+),
+tasks AS (SELECT label, task_id, avg(value) AS value FROM cells GROUP BY label, task_id)
+SELECT labels.label, avg(tasks.value) AS value, count(tasks.value) AS n
+FROM (SELECT DISTINCT label FROM chosen) labels LEFT JOIN tasks ON tasks.label IS NOT DISTINCT FROM labels.label
+GROUP BY labels.label
+ORDER BY labels.label";
+
+/// How the attempts that both arms made at a task ended.
+const FLIPS: &str = "\
+trained AS (
+  SELECT label, count(train_seed) FILTER (arm = {base}) > 0 AS base,
+         count(train_seed) FILTER (arm = {treatment}) > 0 AS treatment
+  FROM chosen GROUP BY label
+),
+pairs AS (
+  SELECT t.label, CAST(b.x AS BOOLEAN) AS before, CAST(t.x AS BOOLEAN) AS after
+  FROM chosen t
+  JOIN chosen b ON b.task_id = t.task_id AND b.seed = t.seed AND b.rollout = t.rollout AND b.label IS NOT DISTINCT FROM t.label
+  JOIN trained ON trained.label IS NOT DISTINCT FROM t.label
+  WHERE t.arm = {treatment} AND b.arm = {base}
+    AND (trained.base <> trained.treatment OR b.train_seed IS NOT DISTINCT FROM t.train_seed)
+)
+SELECT labels.label,
+       CASE WHEN count(after) > 0 THEN count(*) FILTER (after AND NOT before) - count(*) FILTER (before AND NOT after) END AS value,
+       count(*) FILTER (after AND NOT before) AS gained, count(*) FILTER (before AND NOT after) AS lost,
+       count(*) FILTER (before AND after) AS both, count(*) FILTER (NOT before AND NOT after) AS neither, count(after) AS n
+FROM (SELECT DISTINCT label FROM chosen) labels LEFT JOIN pairs ON pairs.label IS NOT DISTINCT FROM labels.label
+GROUP BY labels.label
+ORDER BY labels.label";
+
+/// Mean, standard error and degrees of freedom: over tasks, families or clusters, as declared. A spread within 1e-12 is none.
+fn summary(derivation: &Derivation) -> &'static str {
+    match (derivation.weight, derivation.cluster) {
+        (Weight::Task, Cluster::Task) => {
+            "\
 summary AS (
   SELECT label, avg(value) AS value, count(*) AS n, count(*) - 1 AS df,
-         CASE WHEN max(value) - min(value) <= 1e-12 THEN 0.0 ELSE stddev_samp(value) / sqrt(count(*)) END AS se
+         CASE WHEN count(*) < 2 THEN NULL WHEN max(value) - min(value) <= 1e-12 THEN 0.0
+              ELSE stddev_samp(value) / sqrt(count(*)) END AS se
   FROM tasks GROUP BY label
+)"
+        }
+        (Weight::Family, Cluster::Task) => {
+            "\
+families AS (
+  SELECT label, family, avg(value) AS mean, count(*) AS n,
+         CASE WHEN max(value) - min(value) <= 1e-12 THEN 0.0 ELSE var_samp(value) END AS variance
+  FROM tasks GROUP BY label, family
 ),
+summary AS (
+  SELECT label, avg(mean) AS value, CAST(sum(n) AS BIGINT) AS n, CAST(sum(n) AS BIGINT) - count(*) AS df,
+         CASE WHEN min(n) < 2 THEN NULL ELSE sqrt(sum(variance / n)) / count(*) END AS se
+  FROM families GROUP BY label
+)"
+        }
+        (Weight::Task, Cluster::Family) => {
+            "\
+means AS (SELECT label, avg(value) AS mean FROM tasks GROUP BY label),
+families AS (
+  SELECT t.label, t.family, any_value(m.mean) AS mean, count(*) AS size, sum(t.value - m.mean) AS off
+  FROM tasks t JOIN means m ON m.label IS NOT DISTINCT FROM t.label GROUP BY t.label, t.family
+),
+summary AS (
+  SELECT label, any_value(mean) AS value, CAST(sum(size) AS BIGINT) AS n, count(*) - 1 AS df,
+         CASE WHEN count(*) < 2 THEN NULL WHEN max(abs(off) / size) <= 1e-12 THEN 0.0
+              ELSE sqrt(count(*) / (count(*) - 1.0) * sum(off * off)) / sum(size) END AS se
+  FROM families GROUP BY label
+)"
+        }
+        (Weight::Family, Cluster::Family) => {
+            "\
+families AS (SELECT label, family, avg(value) AS mean, count(*) AS n FROM tasks GROUP BY label, family),
+summary AS (
+  SELECT label, avg(mean) AS value, CAST(sum(n) AS BIGINT) AS n, count(*) - 1 AS df,
+         CASE WHEN count(*) < 2 THEN NULL WHEN max(mean) - min(mean) <= 1e-12 THEN 0.0
+              ELSE stddev_samp(mean) / sqrt(count(*)) END AS se
+  FROM families GROUP BY label
+)"
+        }
+    }
+}
+
+/// The 95% t interval. DuckDB has no t quantile, so it is found by bisection on P(−t ≤ T ≤ t), which is a finite sum for whole
+/// degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4).
+const INTERVAL: &str = "\
 search(df, step, low, high) AS (
   SELECT DISTINCT df, 0, CAST(0 AS DOUBLE), CAST(20 AS DOUBLE) FROM summary WHERE df > 0
   UNION ALL
@@ -178,11 +275,10 @@ search(df, step, low, high) AS (
   )
 ),
 quantile AS (SELECT df, low AS t FROM search WHERE step = 60)
-SELECT label, value, n, CASE WHEN n > 1 THEN se END AS se, CASE WHEN n > 1 THEN summary.df END AS df,
+SELECT label, value, n, se, CASE WHEN se IS NOT NULL THEN summary.df END AS df,
        CASE WHEN se > 0 THEN value - t * se END AS low, CASE WHEN se > 0 THEN value + t * se END AS high
 FROM summary LEFT JOIN quantile ON quantile.df = summary.df
-ORDER BY label"
-}
+ORDER BY label";
 
 /// A column as an SQL name.
 fn name(column: &str) -> String {
@@ -230,10 +326,7 @@ mod tests {
     fn what_sql_does_not_say_is_not_said() {
         for text in [
             "data = \"plan\"\nestimator = \"value\"\nof = \"x\"",
-            "data = \"episodes\"\nestimator = \"flips\"\narms = [\"a\", \"b\"]",
-            "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"a\", \"b\"]\nweight = \"family\"",
             "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"a\"]",
-            "data = \"training\"\nestimator = \"last\"\nof = \"loss\"",
         ] {
             assert_eq!(sql(text), None, "{text}");
         }

@@ -3,13 +3,13 @@
 //! common prefixes, so that nothing is gained by sharing, and completions have a set length.
 
 use super::machine;
-use crate::engine::local::{Engine, Options};
+use crate::engine::local::{Engine, MOST_SLOTS, Options, main_memory_bytes};
 use crate::engine::{Backend, Request, Sampling, Stream};
 use crate::error::{Error, Result};
-use crate::model::{Model, Processor, Source};
+use crate::model::{Config, Model, Processor, Source, Target};
 use crate::philox::Philox;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -134,8 +134,57 @@ pub struct Head {
     pub load_before: Option<f64>,
 }
 
+/// Refuses a plan that cannot be measured, before a model is loaded.
+pub fn check(plan: &Plan) -> Result<()> {
+    let bad = |field: &str, what: String, hint: &str| Err(Error::invalid(what).at(field).hint(hint));
+    for (field, value, least) in [
+        ("--runs", plan.runs, 1),
+        ("--new", plan.new, 2),
+        ("--prompt", plan.prompt, 1),
+        ("--long-prompt", plan.long_prompt, 1),
+    ] {
+        if !(least..=MOST_TOKENS).contains(&value) {
+            return bad(
+                field,
+                format!("{value} is not in {least}..={MOST_TOKENS}"),
+                "leave it out to take the default",
+            );
+        }
+    }
+    match plan.batch.iter().find(|batch| !(1..=MOST_SLOTS).contains(*batch)) {
+        Some(batch) => bad("--batch", format!("{batch} is not in 1..={MOST_SLOTS}"), "such as 1,16,256"),
+        None => Ok(()),
+    }
+}
+
+/// Longest prompt or completion that is measured.
+const MOST_TOKENS: usize = 1 << 20;
+
+/// Refuses a config whose weights main memory does not hold.
+fn check_size(path: &Path, processor: Processor) -> Result<()> {
+    let path = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let config = Config::parse(&fs_err::read_to_string(&path)?, &path.display().to_string())?;
+    let matrices = (0..config.layers).flat_map(|layer| Target::of(&config, layer)).map(|t| t.shape(&config));
+    let table = (config.vocab, config.hidden);
+    let numbers: u128 = matrices.chain([table, table]).map(|(out, inner)| out as u128 * inner as u128).sum();
+    let needed = numbers * size_of::<f32>() as u128;
+    match (processor, main_memory_bytes()) {
+        (Processor::Cpu, Some(memory)) if needed > u128::from(memory) => Err(Error::invalid(format!(
+            "the weights take {} GiB, and this machine has {} GiB",
+            needed >> 30,
+            memory >> 30
+        ))
+        .at(path.display())
+        .hint("take a smaller shape, or a machine with more memory")),
+        _ => Ok(()),
+    }
+}
+
 /// A model, loaded.
 pub fn load(plan: &Plan) -> Result<Arc<Model>> {
+    if let ModelChoice::Random(path) = &plan.model {
+        check_size(path, plan.processor)?;
+    }
     Ok(Arc::new(match &plan.model {
         ModelChoice::Known(source) => Model::load_on(source, plan.processor)?,
         ModelChoice::Random(path) => Model::random(path, plan.processor, 1)?,
@@ -177,9 +226,7 @@ pub fn startup(plan: &Plan) -> Result<(Arc<Model>, Startup)> {
 
 /// One measurement of `what` with `batch` calls side by side.
 pub fn measure(model: &Arc<Model>, plan: &Plan, what: What, batch: usize) -> Result<Measurement> {
-    if plan.runs == 0 || plan.new < 2 || plan.prompt == 0 {
-        return Err(Error::invalid("a measurement needs a run, a prompt, and two new tokens"));
-    }
+    check(plan)?;
     match what {
         What::Decode => fixed(model, plan, what, batch, plan.prompt, plan.new),
         What::Prefill => fixed(model, plan, what, 1, plan.long_prompt, 2),
@@ -367,7 +414,31 @@ mod tests {
                 );
             }
         }
-        let none = Plan { runs: 0, ..plan };
-        assert!(measure(&model, &none, What::Decode, 1).is_err());
+        for (wrong, field) in [
+            (Plan { runs: 0, ..plan.clone() }, "--runs"),
+            (Plan { new: 1, ..plan.clone() }, "--new"),
+            (Plan { prompt: usize::MAX, ..plan.clone() }, "--prompt"),
+            (Plan { long_prompt: 0, ..plan.clone() }, "--long-prompt"),
+            (Plan { batch: vec![1, 0], ..plan.clone() }, "--batch"),
+        ] {
+            let error = measure(&model, &wrong, What::Decode, 1).unwrap_err().to_string();
+            assert!(error.starts_with(field) && error.contains("hint"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_shape_that_no_memory_holds_is_refused_before_it_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = fs_err::read_to_string(crate::model::testing::fixtures().join("llama_tied/config.json"));
+        let mut config: serde_json::Value = serde_json::from_str(&config.unwrap()).unwrap();
+        for (field, value) in
+            [("hidden_size", 1u64 << 24), ("intermediate_size", 1 << 28), ("vocab_size", 1 << 30)]
+        {
+            config[field] = value.into();
+        }
+        config["head_dim"] = 64.into();
+        fs_err::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        let error = check_size(folder.path(), Processor::Cpu).unwrap_err().to_string();
+        assert!(error.contains("GiB") && error.contains("smaller shape"), "{error}");
     }
 }

@@ -1,24 +1,31 @@
 //! `bench`: measurements as a table or as JSON rows.
 
 use super::device::DeviceArgs;
-use super::print;
 use super::progress::Terminal;
+use super::{STOP, print, until_stopped};
 use crate::bench::engine::{self, ModelChoice, Plan, What};
 use crate::bench::{bootstrap, coverage};
 use crate::error::{Error, Result};
 use crate::model::{Source, registry};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 /// Measurements of this machine.
 #[derive(Debug, clap::Subcommand)]
 pub enum BenchCommand {
     /// Speed and memory of the local engine
-    #[command(after_long_help = "Examples:
-  rederive bench engine --batch 1,16                        the default model on the processor
+    #[command(
+        after_long_help = "A row is one measurement: milliseconds a step in which every call decodes, new tokens a second in such
+steps, the same with the time for prompts counted in, for `mixed` the same where groups wait for their
+longest call, and the memory that was planned. A dash stands where a number has no meaning.
+
+Examples:
+  rederive bench engine --batch 1,16 --what decode          the default model on the processor, no prompts of 2048
   rederive bench engine --device cuda --batch 1,32,256 --json >> rows.jsonl
   rederive bench engine --config config.json --device cuda  a shape alone, with random weights
-  rederive bench engine --startup                           from nothing to the first token")]
+  rederive bench engine --startup                           from nothing to the first token"
+    )]
     Engine(EngineArgs),
     /// Speed and memory of the paired bootstrap
     #[command(after_long_help = "Example:
@@ -112,11 +119,13 @@ struct Row<'a, T: Serialize> {
 }
 
 /// Dispatches.
-pub fn bench(command: &BenchCommand, terminal: &Terminal) -> Result<u8> {
+pub fn bench(command: BenchCommand, terminal: &Terminal) -> Result<u8> {
     match command {
-        BenchCommand::Engine(args) => bench_engine(args),
-        BenchCommand::Bootstrap(args) => bench_bootstrap(args),
-        BenchCommand::Coverage(args) => bench_coverage(args, terminal),
+        BenchCommand::Engine(args) => until_stopped("bench engine", terminal, move || bench_engine(&args)),
+        BenchCommand::Bootstrap(args) => {
+            until_stopped("bench bootstrap", terminal, move || bench_bootstrap(&args))
+        }
+        BenchCommand::Coverage(args) => bench_coverage(&args, terminal),
     }
 }
 
@@ -155,6 +164,9 @@ fn bench_coverage(args: &CoverageArgs, terminal: &Terminal) -> Result<u8> {
         )?;
     }
     coverage::measure(args.data_sets, &mut |rows| {
+        if STOP.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
         for row in &rows {
             if args.json {
                 line(row)?;
@@ -198,6 +210,7 @@ fn bench_engine(args: &EngineArgs) -> Result<u8> {
         runs: args.runs,
         record_steps: !args.no_graphs,
     };
+    engine::check(&plan)?;
     let (model, startup) = engine::startup(&plan)?;
     let head = engine::head(&model);
     if args.json {

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::stages::{Experiment, draft, status as stage_status};
 use crate::write_lock::WriteLock;
 use std::io::IsTerminal;
+use std::path::Path;
 
 /// Width of the terminal, else what `COLUMNS` says, else a readable default.
 fn width() -> usize {
@@ -205,15 +206,35 @@ pub fn claims(command: &ClaimsCommand, terminal: &Terminal) -> Result<u8> {
 #[command(after_long_help = "Examples:
   rederive audit --workspace demo
   rederive audit --json | jq '.findings'
+  rederive audit --sql queries && duckdb -f queries/my-try.delta.sql
 
 Hashes are checked first, then rules, then every number is recomputed from the rows.
 Exit code 1 when a number mismatches or a rule is broken.")]
 pub struct AuditArgs {
     #[command(flatten)]
     workspace: Workspace,
+    /// Write a DuckDB query for every derivation into this folder, one file each, to be run in the workspace
+    #[arg(long, value_name = "DIR")]
+    sql: Option<std::path::PathBuf>,
     /// Print the whole report as JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Writes the queries of a workspace; files of other names in the folder are left alone.
+fn write_queries(root: &Path, folder: &Path) -> Result<()> {
+    let book = crate::claims::Book::build(root, &crate::claims::Texts::load(root)?)?;
+    let queries = crate::audit::queries::of_book(&book);
+    fs_err::create_dir_all(folder)?;
+    for (name, query) in &queries.written {
+        let text = format!("-- {name}: start DuckDB in the workspace\n{query};\n");
+        crate::hash::write_atomic(&folder.join(format!("{name}.sql")), text.as_bytes())?;
+    }
+    super::progress::line(&format!("{} queries in {}", queries.written.len(), folder.display()));
+    for (name, why) in &queries.without {
+        super::progress::line(&format!("none for {name}: {why}"));
+    }
+    Ok(())
 }
 
 /// `rederive audit`
@@ -223,6 +244,9 @@ pub fn audit(args: &AuditArgs, terminal: &Terminal) -> Result<u8> {
         return Err(Error::invalid("there is no `data/` here, so this is no workspace")
             .at(root.display())
             .hint("name one with `--workspace DIR`"));
+    }
+    if let Some(folder) = &args.sql {
+        write_queries(&root, folder)?;
     }
     let report = super::until_stopped("audit", terminal, move || {
         let mut report = crate::audit::audit(&root, crate::audit::Options::default())?;
@@ -399,6 +423,11 @@ pub fn gym(command: &GymCommand, terminal: &Terminal) -> Result<u8> {
 #[cfg(feature = "engine")]
 fn calibrate(args: &CalibrateArgs, terminal: &Terminal) -> Result<u8> {
     use crate::environment::{Environment, gym};
+    for family in &args.families {
+        for level in &args.levels {
+            gym::Gym.task(family, *level, args.seed, 0)?;
+        }
+    }
     let context = crate::stages::Context { observer: terminal, stop: &super::STOP, accept_engine: false };
     let model =
         std::sync::Arc::new(crate::stages::lab::load(&args.model, args.device.processor()?, &context)?);

@@ -178,9 +178,9 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Gym(command) => evidence::gym(&command, &terminal),
         Command::Tasks(command) => tasks::tasks(&command),
         #[cfg(feature = "engine")]
-        Command::Models(command) => models::models(&command, &terminal),
+        Command::Models(command) => models::models(command, &terminal),
         #[cfg(feature = "engine")]
-        Command::Bench(command) => bench::bench(&command, &terminal),
+        Command::Bench(command) => bench::bench(command, &terminal),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::serve(&args, &terminal),
         Command::Completions { shell } => {

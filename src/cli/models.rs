@@ -63,21 +63,23 @@ The cache is $REDERIVE_CACHE/models, else $XDG_CACHE_HOME/rederive/models, else 
 }
 
 /// Dispatches.
-pub fn models(command: &ModelsCommand, terminal: &Terminal) -> Result<u8> {
+pub fn models(command: ModelsCommand, terminal: &Terminal) -> Result<u8> {
     match command {
         ModelsCommand::Fetch { name, from, json } => {
             let context = Context { observer: terminal, stop: &super::STOP, accept_engine: false };
-            let fetched = fetch_model(registry::get(name)?, from.as_deref(), &context)?;
-            if *json {
+            let fetched = fetch_model(registry::get(&name)?, from.as_deref(), &context)?;
+            if json {
                 print_json(&fetched)?;
             } else {
                 print(&format!("{}\n", fetched.path.display()))?;
             }
         }
-        ModelsCommand::List { json } => list(*json)?,
+        ModelsCommand::List { json } => list(json)?,
         ModelsCommand::Logits { model, tokens, adapter, merged, device, all, json } => {
             let processor = device.processor()?;
-            logits(model, processor, tokens, adapter.as_deref(), *merged, *all, *json)?;
+            super::until_stopped("models logits", terminal, move || {
+                logits(&model, processor, &tokens, adapter.as_deref(), merged, all, json)
+            })?;
         }
     }
     Ok(0)

@@ -23,7 +23,7 @@ const KEY: &str = "REDERIVE_API_KEY";
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   rederive serve smollm2-135m-instruct                       http://127.0.0.1:8000/v1, for this machine only
-  rederive serve models/base --adapter mine=data/my-try/adapter --slots 16
+  rederive serve models/base --adapter mine=data/my-try/adapters/1 --slots 16
   rederive serve models/base --unix /run/user/1000/rederive.sock
   rederive serve models/base --host 0.0.0.0 --api-key-file key.txt
 

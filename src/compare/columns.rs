@@ -105,7 +105,9 @@ fn no_columns(source: &Source, missing: &[&str]) -> Error {
     let names = source.names();
     let listed = names.iter().take(20).map(|n| shown(n)).collect::<Vec<_>>().join(", ");
     let map = missing.iter().map(|role| {
-        let near = nearest(role, names.iter().map(String::as_str));
+        // Of a short word two other letters are within reach: a likeness has all but one of its own.
+        let like = |near: &&str| role.chars().filter(|c| near.contains(*c)).count() + 1 >= role.len();
+        let near = nearest(role, names.iter().map(String::as_str)).filter(like);
         format!("{role}={}", near.map_or_else(|| "COLUMN".into(), shown))
     });
     let map = map.collect::<Vec<_>>().join(",");

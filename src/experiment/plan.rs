@@ -20,6 +20,7 @@ pub struct Plan {
     /// The model under test.
     pub model: ModelSection,
     /// How the model is prompted and decoded, for the harvest and for evaluation.
+    #[serde(default)]
     pub harness: Harnesses,
     /// Which tasks.
     pub tasks: Tasks,
@@ -65,6 +66,12 @@ pub struct Harnesses {
     /// How every arm is evaluated.
     #[serde(default)]
     pub evaluate: Harness,
+}
+
+impl Default for Harnesses {
+    fn default() -> Self {
+        Harnesses { harvest: Harness::harvest_default(), evaluate: Harness::default() }
+    }
 }
 
 /// How a model is prompted and decoded: part of an arm's identity.
@@ -119,7 +126,8 @@ pub struct Tasks {
     /// SHA-256 of that file, read with the plan; it is part of every lock.
     #[serde(default, skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub file_sha256: Option<String>,
-    /// Families the harvest draws from.
+    /// Families the harvest draws from; none where nothing is trained here.
+    #[serde(default)]
     pub train: Vec<String>,
     /// Families that training never sees.
     #[serde(default)]

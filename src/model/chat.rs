@@ -36,6 +36,9 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
+    /// Names that a template reads and that are not set by name.
+    pub const TAKEN: [&str; 5] = ["messages", "add_generation_prompt", "bos_token", "eos_token", "tools"];
+
     /// What decides how a conversation is rendered.
     pub fn identity(&self) -> (&str, &str, &str) {
         (&self.text, &self.bos, &self.eos)
@@ -116,8 +119,7 @@ impl ChatTemplate {
         tools: &[serde_json::Value],
         names: &serde_json::Map<String, serde_json::Value>,
     ) -> Result<String> {
-        const TAKEN: [&str; 5] = ["messages", "add_generation_prompt", "bos_token", "eos_token", "tools"];
-        if let Some(name) = names.keys().find(|name| TAKEN.contains(&name.as_str())) {
+        if let Some(name) = names.keys().find(|name| Self::TAKEN.contains(&name.as_str())) {
             return Err(Error::invalid(format!("the chat template's `{name}` cannot be set by name"))
                 .hint("set it through messages and tools"));
         }

@@ -295,7 +295,7 @@ pub(super) fn size(o: &Map<String, Value>, key: &str) -> Result<usize> {
     let value = o.get(key).filter(|v| !v.is_null()).ok_or_else(|| missing(key))?;
     match value.as_u64() {
         Some(n) if n > 0 && n <= u64::from(u32::MAX) => Ok(n as usize),
-        _ => Err(wrong(key, "a positive integer", value)),
+        _ => Err(wrong(key, "a positive integer of at most 32 bits", value)),
     }
 }
 

@@ -261,7 +261,7 @@ fn whole(o: &Map<String, Value>, key: &str) -> Result<usize> {
     let found = o.get(key).unwrap_or(&Value::Null);
     match found.as_u64() {
         Some(n) if (1..=1 << 20).contains(&n) => Ok(n as usize),
-        _ => Err(Error::invalid(format!("`{key}` must be a positive integer, found {found}"))
+        _ => Err(Error::invalid(format!("`{key}` must be an integer from 1 to 1048576, found {found}"))
             .hint("take adapter_config.json from the adapter's original publication")),
     }
 }

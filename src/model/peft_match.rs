@@ -43,11 +43,11 @@ impl Pattern {
     fn new(field: &'static str, text: &str, before: &str, after: &str) -> Result<Pattern> {
         let bad = |why: String| {
             Error::invalid(format!("`{field}` has `{text}`, which cannot be read as a pattern: {why}"))
-                .hint("write module names instead, as a list")
+                .hint("write module names instead")
         };
         if text.len() > MOST_BYTES {
             return Err(Error::invalid(format!("`{field}` has a pattern of {} bytes", text.len()))
-                .hint(format!("{MOST_BYTES} bytes are the most; write module names instead, as a list")));
+                .hint(format!("{MOST_BYTES} bytes are the most; write module names instead")));
         }
         // Alone first: a stray bracket must not close the one around it.
         Regex::new(text).map_err(|e| bad(e.to_string()))?;
@@ -75,7 +75,7 @@ impl Pattern {
 
     fn costly(&self, why: &fancy_regex::Error) -> Error {
         Error::invalid(format!("`{}` has `{}`, which cannot be matched: {why}", self.field, self.text))
-            .hint("write module names instead, as a list")
+            .hint("write module names instead")
     }
 }
 

@@ -165,6 +165,12 @@ impl Tokenizer {
         self.inner.id_to_token(id)
     }
 
+    /// Bytes of the longest token as the vocabulary writes it: no token stands for more of a text, so that a text has at
+    /// least its length over this of them.
+    pub fn longest(&self) -> usize {
+        self.inner.get_vocab(true).into_keys().map(|token| token.len()).max().unwrap_or(0).max(1)
+    }
+
     /// One more than the largest id; a network's vocabulary may be padded beyond it.
     pub fn reach(&self) -> usize {
         self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)

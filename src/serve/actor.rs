@@ -113,6 +113,8 @@ pub struct About {
     pub identity: Identity,
     /// The memory that it holds.
     pub memory: MemoryPlan,
+    /// Bytes of the longest text that can fit its context.
+    pub longest_text: usize,
 }
 
 /// Talks to the engine's thread.
@@ -146,6 +148,11 @@ impl Actor {
                 options: engine.options(),
                 identity: engine.identity().clone(),
                 memory: engine.memory_plan(),
+                longest_text: engine
+                    .model()
+                    .tokenizer
+                    .as_ref()
+                    .map_or(0, |tokenizer| tokenizer.longest().saturating_mul(engine.options().context)),
             };
             if ready.send(Ok(about)).is_ok() {
                 Worker { engine, calls: HashMap::new(), counts: counts_there }.run(&inbox);

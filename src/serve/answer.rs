@@ -59,10 +59,12 @@ impl Answer {
         let count = prepared.choices();
         let most = app.about.options.slots + app.limits.queue;
         if count > most {
+            let field = if prepared.prompts.len() > 1 { "prompt" } else { "n" };
             return Err(Failure::invalid(format!(
-                "{count} choices are more than the {most} that may be in flight"
+                "{count} choices are more than the {most} that may be in flight: send several requests, or start \
+                 the server with a longer --queue"
             ))
-            .field("n"));
+            .field(field));
         }
         let mut permits =
             app.permits.clone().try_acquire_many_owned(count as u32).map_err(|_| Failure::busy())?;

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 /// Most stop strings of a request.
 pub const MOST_STOPS: usize = 16;
+/// Least temperature beside 0: logits are divided by it.
+const LEAST_TEMPERATURE: f32 = 1e-6;
 /// Longest stop string in bytes.
 pub const LONGEST_STOP: usize = 256;
 /// Most alternatives that can be listed beside a sampled token.
@@ -80,6 +82,11 @@ impl Ask {
             stop: stops(fields.take("stop"))?,
             ..Sampling::greedy(1)
         };
+        if sampling.temperature != 0.0 && sampling.temperature < LEAST_TEMPERATURE {
+            let what =
+                format!("`temperature` is neither 0, which is greedy, nor at least {LEAST_TEMPERATURE}");
+            return Err(Failure::invalid(what).field("temperature"));
+        }
         if sampling.top_p == 0.0 {
             return Err(Failure::invalid("`top_p` is 0: no token would be left").field("top_p"));
         }
@@ -219,6 +226,7 @@ mod tests {
             (json!({"n": 0}), "n"),
             (json!({"temperature": -1}), "temperature"),
             (json!({"temperature": "hot"}), "temperature"),
+            (json!({"temperature": 1e-45}), "temperature"),
             (json!({"top_p": 0}), "top_p"),
             (json!({"max_tokens": 0}), "max_tokens"),
             (json!({"max_tokens": 1, "max_completion_tokens": 2}), "max_completion_tokens"),

@@ -3,6 +3,7 @@
 
 use super::failure::Failure;
 use super::fields::{Fields, wrong};
+use crate::model::ChatTemplate;
 use serde_json::{Map, Value, json};
 
 /// Most messages of a conversation.
@@ -50,6 +51,10 @@ impl Conversation {
         let must_call = must_call(fields, &mut tools)?;
         fields.only("parallel_tool_calls", &[json!(true)], "the model decides how many calls it makes")?;
         let names = fields.object("chat_template_kwargs")?.unwrap_or_default();
+        if let Some(name) = names.keys().find(|name| ChatTemplate::TAKEN.contains(&name.as_str())) {
+            let what = format!("`chat_template_kwargs` sets `{name}`, which the request itself gives");
+            return Err(Failure::invalid(what).field("chat_template_kwargs"));
+        }
         Ok(Conversation { messages, tools, must_call, names })
     }
 }
@@ -304,6 +309,10 @@ mod tests {
             (
                 json!({"messages": [{"role": "user", "content": "x"}], "tool_choice": "required"}),
                 "tool_choice",
+            ),
+            (
+                json!({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"tools": []}}),
+                "chat_template_kwargs",
             ),
             (
                 json!({"messages": [{"role": "user", "content": "x"}], "parallel_tool_calls": false}),

@@ -40,9 +40,9 @@ impl Failure {
     }
 
     /// More tokens than the context holds.
-    pub fn too_long(prompt: usize, context: usize) -> Self {
+    pub fn too_long(length: &str, context: usize) -> Self {
         let mut failure = Failure::invalid(format!(
-            "the prompt has {prompt} tokens and leaves no room in a context of {context}: shorten it, or start \
+            "the prompt has {length} and leaves no room in a context of {context} tokens: shorten it, or start \
              the server with a longer --context"
         ));
         failure.code = Some("context_length_exceeded");
@@ -93,6 +93,15 @@ impl Failure {
             StatusCode::PAYLOAD_TOO_LARGE,
             "invalid_request_error",
             format!("the request body is larger than {limit} bytes"),
+        )
+    }
+
+    /// The body did not arrive in time.
+    pub fn slow_body(seconds: u64) -> Self {
+        Failure::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "timeout_error",
+            format!("the request body did not arrive within {seconds} s"),
         )
     }
 

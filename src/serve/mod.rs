@@ -114,6 +114,7 @@ impl Server {
                 .hint("give one of them another name"));
         }
         let places = about.options.slots.saturating_add(limits.queue).min(Semaphore::MAX_PERMITS);
+        let bodies = (routes::BODIES * routes::kib(limits.body_bytes)).min(Semaphore::MAX_PERMITS);
         let app = Arc::new(App {
             actor,
             about,
@@ -121,6 +122,7 @@ impl Server {
             limits,
             key: api_key.as_deref().map(routes::hash_key),
             permits: Arc::new(Semaphore::new(places)),
+            bodies: Arc::new(Semaphore::new(bodies)),
             stopping: AtomicBool::new(false),
             next_id: AtomicU64::new(0),
             run: routes::fresh() as u32,

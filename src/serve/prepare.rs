@@ -67,7 +67,7 @@ pub fn chat(body: &[u8], about: &About, name: &str, limits: &Limits) -> Result<P
             Splitter::after(opening, conversation.tools)
         }
     };
-    let prompts = vec![about.model.encode(&text)?];
+    let prompts = vec![encode(&text, about).map_err(|failure| failure.field("messages"))?];
     let splitter = Some(splitter);
     finish(Prepared { ask, chat: true, model, adapter, prompts, splitter }, about)
 }
@@ -105,12 +105,20 @@ fn choose(ask: &Ask, about: &About, name: &str) -> Result<(String, Option<usize>
     }
 }
 
+/// Token ids of a text. One that cannot fit is refused by its length, since its tokens would take much time and memory.
+fn encode(text: &str, about: &About) -> Result<Vec<u32>, Failure> {
+    if text.len() > about.longest_text {
+        return Err(Failure::too_long(&format!("{} bytes", text.len()), about.options.context));
+    }
+    Ok(about.model.encode(text)?)
+}
+
 /// A raw prompt: a text, or token ids.
 fn tokens(prompt: &Value, about: &About) -> Result<Vec<u32>, Failure> {
     const WANTED: &str = "a text, a list of token ids, or a list of either";
     let vocabulary = about.model.config.vocab;
     match prompt {
-        Value::String(text) => Ok(about.model.encode(text)?),
+        Value::String(text) => encode(text, about).map_err(|failure| failure.field("prompt")),
         Value::Array(ids) => ids
             .iter()
             .map(|id| match id.as_u64().and_then(|id| u32::try_from(id).ok()) {
@@ -131,7 +139,7 @@ fn finish(mut prepared: Prepared, about: &About) -> Result<Prepared, Failure> {
         );
     }
     if let Some(long) = prepared.prompts.iter().map(Vec::len).find(|length| *length >= context) {
-        return Err(Failure::too_long(long, context).field(if prepared.chat {
+        return Err(Failure::too_long(&format!("{long} tokens"), context).field(if prepared.chat {
             "messages"
         } else {
             "prompt"

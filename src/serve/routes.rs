@@ -7,6 +7,7 @@ use super::failure::Failure;
 use super::prepare::{Prepared, chat, raw};
 use super::reply::{Head, json_body};
 use axum::body::{Body, to_bytes};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -18,8 +19,9 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 /// What all handlers share.
@@ -36,6 +38,8 @@ pub struct App {
     pub key: Option<[u8; 32]>,
     /// One permit for each call that may be in flight.
     pub permits: Arc<Semaphore>,
+    /// KiB of bodies that may be held at the same time.
+    pub bodies: Arc<Semaphore>,
     /// Set when the server is about to end.
     pub stopping: AtomicBool,
     /// Id of the next call.
@@ -150,7 +154,11 @@ async fn models(State(app): State<Arc<App>>) -> Response {
     json_body(&json!({"object": "list", "data": data}))
 }
 
-async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn model(
+    State(app): State<Arc<App>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, Failure> {
+    let Path(name) = name.map_err(|e| Failure::invalid(format!("the address cannot be read: {e}")))?;
     if names(&app).any(|known| *known == name) {
         return Ok(json_body(&card(&app, &name)));
     }
@@ -159,27 +167,52 @@ async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<
 
 async fn chat_completions(State(app): State<Arc<App>>, request: Request) -> Result<Response, Failure> {
     let deadline = Instant::now() + app.limits.request_time;
-    let body = read(&app, request, deadline).await?;
+    let held = read(&app, request).await?;
     let there = app.clone();
-    serve(app, deadline, move || chat(&body, &there.about, &there.name, &there.limits)).await
+    serve(app, deadline, move || chat(&held.body, &there.about, &there.name, &there.limits)).await
 }
 
 async fn completions(State(app): State<Arc<App>>, request: Request) -> Result<Response, Failure> {
     let deadline = Instant::now() + app.limits.request_time;
-    let body = read(&app, request, deadline).await?;
+    let held = read(&app, request).await?;
     let there = app.clone();
-    serve(app, deadline, move || raw(&body, &there.about, &there.name, &there.limits)).await
+    serve(app, deadline, move || raw(&held.body, &there.about, &there.name, &there.limits)).await
+}
+
+/// How long a body may take to arrive.
+const BODY_SECONDS: u64 = 30;
+
+/// Bodies of the largest size that may be held at the same time, smaller ones in proportion.
+pub const BODIES: usize = 16;
+
+/// A body, and its part of the memory for bodies, which it holds until it is read.
+struct Held {
+    body: axum::body::Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+/// KiB that a body of so many bytes takes.
+pub fn kib(bytes: usize) -> usize {
+    bytes / 1024 + 1
 }
 
 /// Reads a body of bounded size in bounded time.
-async fn read(app: &App, request: Request<Body>, deadline: Instant) -> Result<axum::body::Bytes, Failure> {
+async fn read(app: &App, request: Request<Body>) -> Result<Held, Failure> {
     if app.permits.available_permits() == 0 {
         return Err(Failure::busy());
     }
     let limit = app.limits.body_bytes;
-    match timeout_at(deadline, to_bytes(request.into_body(), limit)).await {
-        Err(_) => Err(Failure::timed_out(app.limits.request_time.as_secs_f64())),
-        Ok(Ok(body)) => Ok(body),
+    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|n| n.to_str().ok()?.parse().ok());
+    let most = declared.unwrap_or(limit);
+    if most > limit {
+        return Err(Failure::too_large(limit));
+    }
+    let room = u32::try_from(kib(most)).unwrap_or(u32::MAX);
+    let room = app.bodies.clone().try_acquire_many_owned(room).map_err(|_| Failure::busy())?;
+    let until = Instant::now() + Duration::from_secs(BODY_SECONDS);
+    match timeout_at(until, to_bytes(request.into_body(), limit)).await {
+        Err(_) => Err(Failure::slow_body(BODY_SECONDS)),
+        Ok(Ok(body)) => Ok(Held { body, _room: room }),
         Ok(Err(e))
             if std::error::Error::source(&e).is_some_and(|e| e.is::<http_body_util::LengthLimitError>()) =>
         {

@@ -310,6 +310,29 @@ fn a_key_keeps_others_out_and_health_is_open() {
     assert!(Server::start(|| engine(model(), 2), options(([0, 0, 0, 0], 0).into())).is_err());
 }
 
+#[test]
+fn a_text_that_cannot_fit_is_refused_by_its_length() {
+    let server = server_with(1, None, Limits::default());
+    for (path, body) in [
+        (CHAT, ask(&"é".repeat(1 << 20), json!({}))),
+        ("/v1/completions", json!({"prompt": "é".repeat(1 << 20)})),
+    ] {
+        let (status, answer) = post(&server, path, &body);
+        assert_eq!((status, answer["error"]["code"].as_str()), (400, Some("context_length_exceeded")));
+        assert!(answer["error"]["message"].as_str().unwrap().contains("bytes"), "{answer}");
+    }
+    // A body that says it is larger than allowed is not waited for.
+    let head = format!("Content-Length: {}\r\n", 1u64 << 40);
+    let Listen::Tcp(address) = server.listen() else { panic!("on TCP") };
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{head}\r\n")
+        .unwrap();
+    let mut first = [0; 64];
+    let read = stream.read(&mut first).unwrap();
+    assert!(String::from_utf8_lossy(&first[..read]).contains("413"));
+    assert_eq!(get(&server, "/v1/models/%00%ff").0, 400);
+}
+
 /// Asks for an answer that goes on until the context is full, and waits for its first token.
 fn long(server: &Server) -> TcpStream {
     let body = json!({"prompt": [9, 9], "max_tokens": 250, "stream": true, "temperature": 0, "seed": 1, "stop": ["\u{1}\u{1}"]});

@@ -64,6 +64,36 @@ fn both_roads_work_them_out() {
         assert_eq!(report.verdict_of(&format!("derive:demo.{id}")), Some(Verdict::Match), "{id}");
     }
     assert_eq!(report.verdict_of("derive:demo.most"), Some(Verdict::Cited), "it rests on a fact");
+    let queries = crate::audit::queries::of_book(&book);
+    let asked: Vec<&str> = queries.written.iter().map(|(name, _)| name.as_str()).collect();
+    for id in
+        ["spread", "room", "families", "macro", "ends", "most", "nothing", "flips", "by_family", "delta"]
+    {
+        assert!(asked.contains(&format!("demo.{id}").as_str()), "{id}: {queries:?}");
+    }
+    assert!(queries.without.iter().any(|(name, why)| name == "demo.bar" && why.contains("single value")));
+    for (name, query) in &queries.written {
+        let rows = super::third_road::duckdb_in(workspace.root(), query)
+            .unwrap_or_else(|why| panic!("{name}\n{why}"));
+        for row in rows {
+            let label = row["label"]
+                .as_str()
+                .map(|label| format!("/{}", label.replace(' ', "%20")))
+                .unwrap_or_default();
+            // The whole of a table is another query than that of its rows.
+            let id = name.split('.').nth(1).unwrap();
+            if label.is_empty() && book.entry("demo", id).is_some_and(|entry| entry.derivation.by.is_some()) {
+                continue;
+            }
+            let own = numbers[&format!("derive:{name}{label}")];
+            match (own, row["value"].as_f64()) {
+                (Some(own), Some(value)) => {
+                    assert!((own - value).abs() < 1e-9, "{name}{label}: {own} {value}")
+                }
+                (own, value) => assert_eq!(own, value, "{name}{label}"),
+            }
+        }
+    }
     let sources = |id: &str| book.entry("demo", id).unwrap().outcome.as_ref().unwrap().sources.clone();
     assert_eq!(sources("spread"), sources("by_family"), "what a formula rests on");
 }

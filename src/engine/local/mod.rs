@@ -18,7 +18,7 @@ mod tests;
 mod thinking;
 
 pub use crate::model::kernel::instruction_set;
-pub use plan::MemoryPlan;
+pub use plan::{MemoryPlan, main_memory_bytes};
 
 use super::{Backend, Completion, Finish, Identity, Likeliest, Request};
 use crate::environment::Message;
@@ -128,9 +128,9 @@ impl Engine {
     /// the model's limit, and more than main memory holds. A model without a tokenizer completes ids; the text stays empty.
     pub fn new(model: Arc<Model>, options: Options) -> Result<Self> {
         if options.slots == 0 || options.slots > MOST_SLOTS {
-            return Err(
-                Error::invalid(format!("{} slots are not in 1..={MOST_SLOTS}", options.slots)).at("slots")
-            );
+            return Err(Error::invalid(format!("{} slots are not in 1..={MOST_SLOTS}", options.slots))
+                .at("slots")
+                .hint("16 are usual on a processor, 32 to 256 on a card"));
         }
         let limit = model.config.max_positions;
         if options.context < 2 || options.context > limit {
@@ -184,7 +184,8 @@ impl Engine {
     pub fn add_adapter(&mut self, name: impl Into<String>, adapter: Lora) -> Result<usize> {
         let name = name.into();
         if self.adapter(&name).is_some() {
-            return Err(Error::invalid(format!("an adapter named `{name}` is already registered")));
+            return Err(Error::invalid(format!("an adapter named `{name}` is already registered"))
+                .hint("give each adapter a name of its own"));
         }
         if adapter.layer_count() != self.model.config.layers {
             return Err(Error::invalid(format!(

@@ -84,7 +84,7 @@ impl MemoryPlan {
 }
 
 /// Size of main memory, where the system tells.
-fn main_memory_bytes() -> Option<u64> {
+pub fn main_memory_bytes() -> Option<u64> {
     #[cfg(unix)]
     {
         // SAFETY: `sysconf` only reads its argument.

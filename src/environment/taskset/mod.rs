@@ -102,7 +102,11 @@ impl TaskSet {
         self.by_id.get(id).map(|at| &self.lines[*at]).ok_or_else(|| {
             let hint = match nearest(id, self.by_id.keys().map(String::as_str)) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("its first task is `{}`", self.lines[0].id),
+                None => {
+                    let first: Vec<String> =
+                        self.lines.iter().take(5).map(|line| format!("`{}`", line.id)).collect();
+                    format!("its first tasks are {}", first.join(", "))
+                }
             };
             Error::invalid(format!("there is no task `{id}`")).at(self.path.display()).hint(hint)
         })

@@ -1,10 +1,10 @@
 //! Drafted documents put together: front matter, cards, figures and derivations around the wording.
 
 use super::wording::{self, Link};
-use super::{Change, DEMO_MARKER, Ending};
+use super::{Change, DEMO_MARKER, Ending, comparison};
 use crate::claims::derivation::Weight;
 use crate::claims::number::{self, Style};
-use crate::experiment::Plan;
+use crate::experiment::{Deploy, Plan};
 use crate::stages::Experiment;
 use crate::stats::decision::Outcome;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending, started: &str, to
     let mut out = String::from("+++\n");
     let mut key = |name: &str, text: &str| out.push_str(&format!("{name} = {}\n", toml_string(text)));
     key("title", &plan.title);
-    key("tagline", wording::tagline(ending));
+    key("tagline", wording::tagline(plan, ending));
     key("lifecycle", ending.lifecycle());
     if let Some(verdict) = ending.verdict() {
         key("verdict", verdict);
@@ -53,7 +53,12 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending, started: &str, to
     if !ending.is_open() {
         out.push_str(&format!("ended = {today}\n"));
     }
-    out.push_str("tags = [\"self-training\", \"LoRA\"]\n");
+    let compared = comparison::is_one(plan);
+    out.push_str(if compared {
+        "tags = [\"comparison\"]\n"
+    } else {
+        "tags = [\"self-training\", \"LoRA\"]\n"
+    });
     if let Some(program) = &plan.program {
         out.push_str(&format!("programs = [{}]\n", toml_string(program)));
     }
@@ -66,6 +71,12 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending, started: &str, to
     let full = match demo_kind(&experiment.workspace).as_deref() {
         Some("quick") => "rederive demo --quick".to_string(),
         Some(_) => "rederive demo".to_string(),
+        None if compared => {
+            match plan.arms.iter().any(|arm| arm.deploy == Deploy::Merged && arm.adapter.is_some()) {
+                true => format!("rederive merge {slug} && rederive run {slug}"),
+                false => format!("rederive run {slug}"),
+            }
+        }
         None => {
             ["harvest", "train", "merge", "run"].map(|stage| format!("rederive {stage} {slug}")).join(" && ")
         }
@@ -82,16 +93,27 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending, started: &str, to
     out.push_str(&match ending {
         Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom => "\n".to_string(),
         Ending::Planned | Ending::Underway | Ending::Decided { .. } => {
-            format!("{}\n{}{TRAINING}", figures(experiment, ending, &n), of_plan(EPISODES, plan))
+            let training = if compared { "" } else { TRAINING };
+            format!("{}\n{}{training}", figures(experiment, ending, &n), of_plan(&episodes(compared), plan))
         }
     });
-    out.push_str(HARVEST);
+    out.push_str(if compared { "" } else { HARVEST });
     if *ending == Ending::NoHeadroom {
         out.push_str(&of_plan(HEADROOM, plan));
     }
     out.push_str("+++\n");
     out.push_str(&wording::body(experiment, ending, &n));
     out
+}
+
+/// The derivations over episodes; without training there are no trained and held-out families to tell apart.
+fn episodes(compared: bool) -> String {
+    let of_training = |block: &&str| {
+        ["[derivations.delta_trained]", "[derivations.delta_held_out]"]
+            .iter()
+            .any(|name| block.starts_with(name))
+    };
+    EPISODES.split_inclusive("\n\n").filter(|block| !(compared && of_training(block))).collect()
 }
 
 /// Derivations with the plan's own arms, score and weights in place of the usual ones.
@@ -140,9 +162,10 @@ fn figures(experiment: &Experiment, ending: &Ending, n: Link) -> String {
 /// The claim that an outcome supports.
 pub(super) fn claim(experiment: &Experiment, id: &str, outcome: Outcome, change: Change) -> String {
     let slug = &experiment.slug;
-    let (title, status) = wording::claim(outcome, change);
+    let (title, status) = wording::claim(&experiment.plan, outcome, change);
+    let title = toml_string(&title);
     format!(
-        "+++\nid = \"{id}\"\ntitle = \"{title}\"\nstatus = \"{status}\"\npopulation = \"tasks\"\nexperiments = [\"{slug}\"]\n[[history]]\ndate = {}\nstatus = \"{status}\"\nevidence = [\"derive:{slug}.delta\"]\n+++\n{}",
+        "+++\nid = \"{id}\"\ntitle = {title}\nstatus = \"{status}\"\npopulation = \"tasks\"\nexperiments = [\"{slug}\"]\n[[history]]\ndate = {}\nstatus = \"{status}\"\nevidence = [\"derive:{slug}.delta\"]\n+++\n{}",
         crate::clock::today(),
         wording::argument(experiment, change, &|what| link(experiment, what))
     )

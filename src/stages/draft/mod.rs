@@ -2,6 +2,7 @@
 //! link that `fill` writes. A draft that nobody has edited follows the experiment; a text that
 //! somebody has edited is never overwritten.
 
+mod comparison;
 mod documents;
 mod ending;
 mod wording;
@@ -112,7 +113,7 @@ pub fn texts(experiment: &Experiment, ending: &Ending) -> Result<Texts> {
     let behind = behind.map(|_| (report.clone(), ending.lifecycle()));
     put(report, text)?;
     let log = pages.join("log.md");
-    let text = match (existing(&log)?, wording::log_ended(ending, &today)) {
+    let text = match (existing(&log)?, wording::log_ended(&experiment.plan, ending, &today)) {
         (None, Some(ended)) => Some(ended),
         (None, None) => Some(wording::log_planned(&today)),
         (Some(old), Some(ended)) if unedited_log(&old) => Some(format!("{old}\n{ended}")),
@@ -255,6 +256,71 @@ mod tests {
         let experiment = Experiment::open(dir.path(), "a").unwrap();
         let pages = dir.path().join("site/experiments/a");
         (dir, experiment, pages)
+    }
+
+    /// Two arms that were there before, on a task family that nothing is trained on.
+    const COMPARED: &str = r#"
+title = "Does the adapter help?"
+[model]
+source = "smollm2-135m-instruct"
+[tasks]
+environment = "gym"
+held_out = ["caravan"]
+levels = [1]
+per_family = 12
+[seeds]
+evaluate = [61001]
+[[arms]]
+name = "plain"
+[[arms]]
+name = "tuned"
+adapter = "adapters/from-elsewhere"
+[decision]
+rule = "three-way"
+metric = { estimator = "paired_delta", of = "reward", weight = "task" }
+minimum_delta = 0.03
+"#;
+
+    #[test]
+    fn a_comparison_is_not_said_to_have_trained_anything() {
+        let endings = [
+            Ending::Planned,
+            Ending::Underway,
+            Ending::Unchanged,
+            Ending::NoHeadroom,
+            POSITIVE,
+            Ending::Decided { outcome: Outcome::Negative, change: Change::Interval },
+            Ending::Decided { outcome: Outcome::Inconclusive, change: Change::Few },
+        ];
+        for ending in endings {
+            let dir = tempfile::tempdir().unwrap();
+            new_experiment(dir.path(), "b", COMPARED).unwrap();
+            let experiment = Experiment::open(dir.path(), "b").unwrap();
+            texts(&experiment, &ending).unwrap();
+            let mut all = documents::report(&experiment, &ending, "2026-01-02", "2026-01-02");
+            all.push_str(&fs_err::read_to_string(dir.path().join("site/experiments/b/log.md")).unwrap());
+            if let Ending::Decided { outcome, change } = &ending {
+                all.push_str(&documents::claim(&experiment, "C0001", *outcome, *change));
+            }
+            for word in
+                ["harvest", "Harvest", "trained", "Training", "self-training", "unseen", "recipe", "training"]
+            {
+                assert!(!all.contains(word), "{ending:?} says `{word}`:\n{all}");
+            }
+            assert!(all.contains("rederive run b") && all.contains("tuned"), "{ending:?}");
+            // Every number that the texts ask for can be derived from what such an experiment has.
+            let book =
+                crate::claims::Book::build(dir.path(), &crate::claims::Texts::load(dir.path()).unwrap())
+                    .unwrap();
+            assert_eq!(book.refused().count(), 0);
+            for part in all.split("](derive:").skip(1) {
+                let reference = part.split(')').next().unwrap();
+                let reference = crate::claims::derivation::Reference::parse(reference).unwrap();
+                if matches!(ending, Ending::Planned | Ending::Underway | Ending::Decided { .. }) {
+                    book.resolve(&reference).unwrap();
+                }
+            }
+        }
     }
 
     #[test]

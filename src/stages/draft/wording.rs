@@ -1,6 +1,6 @@
 //! What drafted reports, logs and claims say, in sentences. Every number in them is an empty link.
 
-use super::{Change, Ending};
+use super::{Change, Ending, comparison};
 use crate::claims::derivation::Weight;
 use crate::experiment::{Deploy, Plan};
 use crate::stages::Experiment;
@@ -10,7 +10,7 @@ use crate::stats::decision::Outcome;
 pub(super) type Link<'a> = &'a dyn Fn(&str) -> String;
 
 /// What a task's score is, in the plan's metric.
-fn score(plan: &Plan) -> &'static str {
+pub(super) fn score(plan: &Plan) -> &'static str {
     if plan.decision.metric.of == "solved" { "share of solved attempts" } else { "mean reward" }
 }
 
@@ -20,12 +20,12 @@ fn prompt(plan: &Plan) -> &'static str {
 }
 
 /// How both arms draw their answers.
-fn decoding(plan: &Plan) -> &'static str {
+pub(super) fn decoding(plan: &Plan) -> &'static str {
     if plan.harness.evaluate.temperature > 0.0 { "drawing at random" } else { "greedily" }
 }
 
 /// The pooled change and its interval, or what stands in for them, after two scores.
-fn changed(change: Change, n: Link) -> String {
+pub(super) fn changed(change: Change, n: Link) -> String {
     match change {
         Change::Undefined => ", and no task was answered by both arms".into(),
         Change::Nothing | Change::Point => format!(", a change of {}", n("delta")),
@@ -36,7 +36,7 @@ fn changed(change: Change, n: Link) -> String {
 }
 
 /// Stands beside a verdict that rests on little.
-fn remark(change: Change) -> &'static str {
+pub(super) fn remark(change: Change) -> &'static str {
     match change {
         Change::Undefined | Change::Interval => "",
         Change::Nothing => " Not one task's score moved, so there is nothing to draw an interval from.",
@@ -48,7 +48,10 @@ fn remark(change: Change) -> &'static str {
 }
 
 /// The line under the title.
-pub(super) fn tagline(ending: &Ending) -> &'static str {
+pub(super) fn tagline(plan: &Plan, ending: &Ending) -> &'static str {
+    if comparison::is_one(plan) {
+        return comparison::tagline(ending);
+    }
     match ending {
         Ending::Planned => "Planned; nothing has run yet",
         Ending::Underway => "Under way; nothing is decided yet",
@@ -65,6 +68,9 @@ pub(super) fn tagline(ending: &Ending) -> &'static str {
 
 /// The plain-language block: key and text.
 pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'static str, String); 4] {
+    if comparison::is_one(&experiment.plan) {
+        return comparison::plain(experiment, ending, n);
+    }
     let shown = experiment.plan.harness.harvest.examples > 0;
     let found = match ending {
         Ending::Planned => "Nothing yet: the plan is written and waits to be run.".to_string(),
@@ -97,6 +103,9 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
 
 /// Headline cards: label, value and note.
 pub(super) fn cards(experiment: &Experiment, ending: &Ending, n: Link) -> Vec<(String, String, String)> {
+    if comparison::is_one(&experiment.plan) {
+        return comparison::cards(experiment, ending, n);
+    }
     let card = |label: &str, value: String, note: String| (label.to_string(), value, note);
     let harvest = card(
         "Own answers kept for training",
@@ -148,26 +157,58 @@ pub(super) fn forest(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'s
         ("title", "Change in score, by family and by event".into()),
         ("how_to_read", "One row is one family or one event: both arms answer the same fresh tasks. The mark is treatment minus base, the line its interval. Right of the dashed line the gain is large enough to count. The diamond takes all tasks together.".into()),
         ("takeaway", takeaway),
-        ("technical", format!("Estimand: the mean over shared tasks of treatment minus base, {}. Intervals are expanded-percentile paired bootstraps over tasks, t below ten tasks. One training seed: they speak of this adapter, not of the recipe.", match experiment.plan.decision.metric.weight {
+        ("technical", format!("Estimand: the mean over shared tasks of treatment minus base, {}. Intervals are expanded-percentile paired bootstraps over tasks, t below ten tasks. {}", match experiment.plan.decision.metric.weight {
             Weight::Task => "each task weighing the same",
             Weight::Family => "each family weighing the same",
+        }, if comparison::is_one(&experiment.plan) {
+            "They speak of these arms as they are."
+        } else {
+            "One training seed: they speak of this adapter, not of the recipe."
         })),
     ]
 }
 
 /// The texts of the figure of single tasks.
 pub(super) fn slope(experiment: &Experiment, n: Link) -> [(&'static str, String); 4] {
+    let compared = comparison::is_one(&experiment.plan);
     [
-        ("title", "Every task, before and after".into()),
-        ("how_to_read", "Each line joins one task's score under the base model, left, and after training, right. Tasks with the same two scores share a line; its width and label say how many.".into()),
-        ("takeaway", format!("{} attempts went from unsolved to solved, {} the other way.", n("flips.gained"), n("flips.lost"))),
-        ("technical", format!("Both arms answer {}; a task's score is the {} of its attempts. Tasks are made by their event seed, so no task appears twice.", decoding(&experiment.plan), score(&experiment.plan))),
+        (
+            "title",
+            if compared { "Every task, under either arm" } else { "Every task, before and after" }.into(),
+        ),
+        (
+            "how_to_read",
+            if compared {
+                comparison::slope(&experiment.plan)
+            } else {
+                "Each line joins one task's score under the base model, left, and after training, right. Tasks with the same two scores share a line; its width and label say how many.".into()
+            },
+        ),
+        (
+            "takeaway",
+            format!(
+                "{} attempts went from unsolved to solved, {} the other way.",
+                n("flips.gained"),
+                n("flips.lost")
+            ),
+        ),
+        (
+            "technical",
+            format!(
+                "Both arms answer {}; a task's score is the {} of its attempts. Tasks are made by their event seed, so no task appears twice.",
+                decoding(&experiment.plan),
+                score(&experiment.plan)
+            ),
+        ),
     ]
 }
 
 /// The report's body.
 pub(super) fn body(experiment: &Experiment, ending: &Ending, n: Link) -> String {
     let plan = &experiment.plan;
+    if comparison::is_one(plan) {
+        return comparison::body(experiment, ending, n);
+    }
     let harness = match (plan.harness.harvest.examples, plan.harness.evaluate.examples) {
         (0, 0) => "Harvest, training and evaluation all use the bare prompt.",
         (_, 0) => {
@@ -251,9 +292,10 @@ pub(super) fn log_planned(date: &str) -> String {
 }
 
 /// The log's entry on how it ended; `None` while it has not.
-pub(super) fn log_ended(ending: &Ending, date: &str) -> Option<String> {
+pub(super) fn log_ended(plan: &Plan, ending: &Ending, date: &str) -> Option<String> {
     let entry = match ending {
         Ending::Planned | Ending::Underway => return None,
+        _ if comparison::is_one(plan) => comparison::log_ended(ending)?,
         Ending::Starved(why) => format!("Harvested and stopped: {}. Nothing was trained.", words(why)),
         Ending::Unchanged => {
             "Harvested, trained and merged; the adapter changed no canary, and nothing was evaluated.".into()
@@ -279,8 +321,11 @@ fn words(why: &str) -> &str {
 }
 
 /// Title and status of the claim that an outcome supports.
-pub(super) fn claim(outcome: Outcome, change: Change) -> (&'static str, &'static str) {
-    match outcome {
+pub(super) fn claim(plan: &Plan, outcome: Outcome, change: Change) -> (String, &'static str) {
+    if comparison::is_one(plan) {
+        return comparison::claim(plan, outcome, change);
+    }
+    let (title, status) = match outcome {
         Outcome::Positive => (
             "One adapter, trained on the model's own verified answers, raises its score on unseen tasks",
             "promising",
@@ -293,11 +338,15 @@ pub(super) fn claim(outcome: Outcome, change: Change) -> (&'static str, &'static
             "One adapter, trained on the model's own verified answers, may change its score on unseen tasks; this experiment cannot say",
             "proposed",
         ),
-    }
+    };
+    (title.to_owned(), status)
 }
 
 /// The claim's argument.
 pub(super) fn argument(experiment: &Experiment, change: Change, n: Link) -> String {
+    if comparison::is_one(&experiment.plan) {
+        return comparison::argument(experiment, change, n);
+    }
     format!(
         "The {} went from {} to {}{}, over {} tasks that neither arm had seen.{}\nThe claim is about this adapter and these task families, with one training seed; it says nothing about the recipe.\n",
         score(&experiment.plan),

@@ -3,7 +3,7 @@
 
 use super::paired;
 use super::walk::{Attempt, number, same};
-use crate::claims::derivation::{DataSet, Derivation, Estimator};
+use crate::claims::derivation::{Derivation, Estimator};
 use crate::episode::row::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -42,7 +42,7 @@ pub type Parts = BTreeMap<&'static str, Part>;
 pub fn part_names(derivation: &Derivation) -> &'static [&'static str] {
     match derivation.estimator {
         Estimator::PairedDelta => &["value", "low", "high", "n", "p", "se", "df", "mde"],
-        Estimator::Mean if derivation.data == DataSet::Episodes => &["value", "low", "high", "n", "se", "df"],
+        Estimator::Mean if derivation.data.holds_attempts() => &["value", "low", "high", "n", "se", "df"],
         Estimator::Flips => &["value", "gained", "lost", "both", "neither", "n"],
         Estimator::Value => &["value"],
         _ => &["value", "n"],
@@ -53,7 +53,7 @@ pub fn part_names(derivation: &Derivation) -> &'static [&'static str] {
 /// draws. The error says why the declaration itself cannot be computed.
 pub fn compute(derivation: &Derivation, attempts: &[&Attempt], key_text: &str) -> Result<Parts, String> {
     match derivation.estimator {
-        Estimator::Mean if derivation.data == DataSet::Episodes => paired::episode_mean(derivation, attempts),
+        Estimator::Mean if derivation.data.holds_attempts() => paired::episode_mean(derivation, attempts),
         Estimator::PairedDelta => paired::paired_delta(derivation, attempts, key_text),
         Estimator::PassAtK | Estimator::BestAtK => at_k(derivation, attempts),
         Estimator::Flips => flips(derivation, attempts),

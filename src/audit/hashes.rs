@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 /// Folders in which every file must be listed.
-const LISTED_FOLDERS: [&str; 5] = ["episodes", "calls", "harvest", "training", "transcripts"];
+const LISTED_FOLDERS: [&str; 6] = ["episodes", "calls", "harvest", "imported", "training", "transcripts"];
 /// Broken rows reported a file.
 const SHOWN: usize = 5;
 

@@ -3,7 +3,7 @@
 
 use super::Finding;
 use crate::claims::derivation::DataSet;
-use crate::episode::row::{CallRow, Cell, EpisodeRow, HarvestRow, Row, TrainingRow};
+use crate::episode::row::{CallRow, Cell, EpisodeRow, HarvestRow, ImportedRow, Row, TrainingRow};
 use crate::episode::table;
 use crate::error::Result;
 use std::collections::HashMap;
@@ -66,6 +66,7 @@ pub fn folder(data: DataSet) -> Option<&'static str> {
         DataSet::Calls => Some("calls"),
         DataSet::Harvest => Some("harvest"),
         DataSet::Training => Some("training"),
+        DataSet::Imported => Some("imported"),
         DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => None,
     }
 }
@@ -77,6 +78,7 @@ pub fn load(workspace: &Path, slug: &str, data: DataSet) -> Result<(Sheet, Vec<F
         DataSet::Calls => read_all::<CallRow>(workspace, slug, "calls"),
         DataSet::Harvest => read_all::<HarvestRow>(workspace, slug, "harvest"),
         DataSet::Training => read_all::<TrainingRow>(workspace, slug, "training"),
+        DataSet::Imported => read_all::<ImportedRow>(workspace, slug, "imported"),
         DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => {
             Ok((Sheet::default(), Vec::new()))
         }

@@ -11,13 +11,15 @@ use std::fmt::Write;
 ///
 /// `None` for data sets without rows, and for an episode mean over several arms.
 pub fn derivation_sql(derivation: &Derivation, files: &[String]) -> Option<String> {
-    let rows =
-        matches!(derivation.data, DataSet::Episodes | DataSet::Calls | DataSet::Harvest | DataSet::Training);
+    let rows = !matches!(
+        derivation.data,
+        DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations
+    );
     if !rows || files.is_empty() {
         return None;
     }
     let chosen = chosen(derivation, files)?;
-    let episode_mean = derivation.estimator == Estimator::Mean && derivation.data == DataSet::Episodes;
+    let episode_mean = derivation.estimator == Estimator::Mean && derivation.data.holds_attempts();
     let of_arms = |text: &str| {
         let [base, treatment] = derivation.arms.as_slice() else { return None };
         Some(text.replace("{base}", &self::text(base)).replace("{treatment}", &self::text(treatment)))
@@ -111,7 +113,7 @@ fn chosen(derivation: &Derivation, files: &[String]) -> Option<String> {
     };
     let by = derivation.by.as_deref().map_or("NULL".to_string(), name);
     let keys = match derivation.data {
-        DataSet::Episodes => ", arm, task_id, family, seed, train_seed, rollout",
+        DataSet::Episodes | DataSet::Imported => ", arm, task_id, family, seed, train_seed, rollout",
         _ => "",
     };
     let (order, numbered) = match derivation.estimator {
@@ -155,7 +157,7 @@ trained AS (
 tasks AS (
   SELECT t.label, t.task_id, t.family, avg(t.mean) - avg(b.mean) AS value
   FROM cells t
-  JOIN cells b ON b.task_id = t.task_id AND b.seed = t.seed AND b.label IS NOT DISTINCT FROM t.label
+  JOIN cells b ON b.task_id = t.task_id AND b.seed IS NOT DISTINCT FROM t.seed AND b.label IS NOT DISTINCT FROM t.label
   JOIN trained ON trained.label IS NOT DISTINCT FROM t.label
   WHERE t.arm = {treatment} AND b.arm = {base}
     AND (trained.base <> trained.treatment OR b.train_seed IS NOT DISTINCT FROM t.train_seed)
@@ -192,7 +194,7 @@ trained AS (
 pairs AS (
   SELECT t.label, CAST(b.x AS BOOLEAN) AS before, CAST(t.x AS BOOLEAN) AS after
   FROM chosen t
-  JOIN chosen b ON b.task_id = t.task_id AND b.seed = t.seed AND b.rollout = t.rollout AND b.label IS NOT DISTINCT FROM t.label
+  JOIN chosen b ON b.task_id = t.task_id AND b.seed IS NOT DISTINCT FROM t.seed AND b.rollout IS NOT DISTINCT FROM t.rollout AND b.label IS NOT DISTINCT FROM t.label
   JOIN trained ON trained.label IS NOT DISTINCT FROM t.label
   WHERE t.arm = {treatment} AND b.arm = {base}
     AND (trained.base <> trained.treatment OR b.train_seed IS NOT DISTINCT FROM t.train_seed)
@@ -309,6 +311,15 @@ mod tests {
 
     fn sql(toml_text: &str) -> Option<String> {
         derivation_sql(&toml::from_str(toml_text).unwrap(), &["a'b.parquet".into()])
+    }
+
+    #[test]
+    fn imported_rows_pair_like_episodes_and_without_seeds_too() {
+        let of = |data: &str| {
+            sql(&format!("data = \"{data}\"\nestimator = \"paired_delta\"\narms = [\"a\", \"b\"]")).unwrap()
+        };
+        assert_eq!(of("imported"), of("episodes"));
+        assert!(of("imported").contains("b.seed IS NOT DISTINCT FROM t.seed"));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::derivation::DataSet;
 use super::texts::names;
 use super::value::Source;
-use crate::episode::row::{CallRow, Cell, Column, EpisodeRow, HarvestRow, Row, TrainingRow};
+use crate::episode::row::{CallRow, Cell, Column, EpisodeRow, HarvestRow, ImportedRow, Row, TrainingRow};
 use crate::episode::table;
 use crate::error::{Error, Result};
 use crate::hash;
@@ -46,6 +46,7 @@ pub fn columns(data: DataSet) -> Option<&'static [Column]> {
         DataSet::Calls => Some(CallRow::COLUMNS),
         DataSet::Harvest => Some(HarvestRow::COLUMNS),
         DataSet::Training => Some(TrainingRow::COLUMNS),
+        DataSet::Imported => Some(ImportedRow::COLUMNS),
         DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => None,
     }
 }
@@ -88,6 +89,7 @@ impl Store {
             DataSet::Calls => self.read::<CallRow>(slug)?,
             DataSet::Harvest => self.read::<HarvestRow>(slug)?,
             DataSet::Training => self.read::<TrainingRow>(slug)?,
+            DataSet::Imported => self.read::<ImportedRow>(slug)?,
             DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => {
                 return Err(Error::invalid("plan, receipts, facts and derivations have no rows"));
             }

@@ -24,7 +24,7 @@ pub fn parts(derivation: &Derivation) -> &'static [&'static str] {
         Estimator::Value => &["value"],
         Estimator::PairedDelta => &["value", "low", "high", "n", "p", "se", "df", "mde"],
         Estimator::Flips => &["value", "gained", "lost", "both", "neither", "n"],
-        Estimator::Mean if derivation.data == DataSet::Episodes => &["value", "low", "high", "n", "se", "df"],
+        Estimator::Mean if derivation.data.holds_attempts() => &["value", "low", "high", "n", "se", "df"],
         _ => &["value", "n"],
     }
 }
@@ -90,11 +90,11 @@ fn over_rows(derivation: &Derivation, columns: &[Column]) -> Result<()> {
             Error::invalid("`value` reads plan, receipts, facts or derivations, not rows").at("estimator")
         );
     }
-    let episodes = derivation.data == DataSet::Episodes;
+    let episodes = derivation.data.holds_attempts();
     if matches!(estimator, PairedDelta | PassAtK | BestAtK | Flips) && !episodes {
         return Err(Error::invalid("compares or repeats attempts at tasks")
             .at("data")
-            .hint("write `data = \"episodes\"`"));
+            .hint("write `data = \"episodes\"`, or `\"imported\"` for rows made elsewhere"));
     }
     for (name, accepts) in &derivation.filter {
         let place = format!("where.{name}");

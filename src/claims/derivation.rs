@@ -18,6 +18,8 @@ pub enum DataSet {
     Harvest,
     /// `training/<train_seed>.parquet`, one row an optimiser step.
     Training,
+    /// `imported/<arm>.parquet`, one row an attempt that another program ran.
+    Imported,
     /// `receipts/<file>.json`: `of` is `<file>.<dotted path>`.
     Receipts,
     /// `experiment.toml`: `of` is a dotted path such as `decision.minimum_delta`.
@@ -26,6 +28,13 @@ pub enum DataSet {
     Facts,
     /// Other derivations: `of` is a formula over their numbers.
     Derivations,
+}
+
+impl DataSet {
+    /// Whether each row is an attempt of an arm at a task, so that arms can be compared.
+    pub fn holds_attempts(self) -> bool {
+        matches!(self, DataSet::Episodes | DataSet::Imported)
+    }
 }
 
 /// What is computed; ids, formulas and sources are in the estimator registry of `stats`.

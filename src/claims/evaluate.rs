@@ -2,7 +2,7 @@
 
 use super::data::Table;
 use super::declare::parts;
-use super::derivation::{Cluster, DataSet, Derivation, Estimator, Weight};
+use super::derivation::{Cluster, Derivation, Estimator, Weight};
 use super::select::{Chosen, same};
 use super::value::{Evaluated, Number, Warning};
 use crate::episode::row::Cell;
@@ -27,9 +27,7 @@ pub fn evaluate(derivation: &Derivation, table: &Table, rows: &[&Chosen<'_>], ke
         Estimator::PairedDelta => paired_delta(derivation, &columns, rows, key_text, &mut out),
         Estimator::PassAtK | Estimator::BestAtK => at_k(derivation, &columns, rows, &mut out),
         Estimator::Flips => flips(derivation, &columns, rows, &mut out),
-        Estimator::Mean if derivation.data == DataSet::Episodes => {
-            arm_mean(derivation, &columns, rows, &mut out)
-        }
+        Estimator::Mean if derivation.data.holds_attempts() => arm_mean(derivation, &columns, rows, &mut out),
         _ => over_rows(derivation, rows, &mut out),
     }
     out

@@ -3,7 +3,7 @@
 //! every number comes from `stats`.
 
 mod arms;
-mod columns;
+pub(crate) mod columns;
 mod csv;
 mod json_lines;
 mod judgement;
@@ -13,12 +13,12 @@ mod plot;
 mod render;
 mod repeats;
 mod result;
-mod rows;
-mod table;
+pub(crate) mod rows;
+pub(crate) mod table;
 mod wrap;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use result::{ArmSummary, Comparison, Ends, Headline, McNemar, PerArm, TInterval};
 

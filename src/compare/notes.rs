@@ -49,7 +49,7 @@ pub fn sections(warnings: &[Warning]) -> Vec<(&'static str, Vec<String>)> {
     let entry = |w: &Warning| {
         match w.code {
         "default_seed" if merged => Some(
-            "no `seed` and no `rollout` column: one seed, and repeated rows are attempts, in file order [default_seed, default_rollout]".to_owned(),
+            "no `seed` and no `rollout` column, or empty ones: one seed, and repeated rows are attempts, in file order [default_seed, default_rollout]".to_owned(),
         ),
         "default_rollout" if merged => None,
         code => Some(format!("{} [{code}]", w.text)),

@@ -134,7 +134,7 @@ pub fn load(options: &Options) -> Result<Rows> {
         let bytes = table::bytes(path)?;
         digests.push(sha256_hex(&bytes));
         let source = Source::open(path, bytes)?;
-        let roles = columns::roles(&source, &mapped, options.rows.len())?;
+        let mut roles = columns::roles(&source, &mapped, options.rows.len())?;
         let mut wanted: Vec<&str> = roles.values().map(String::as_str).collect();
         wanted.sort_unstable();
         wanted.dedup();
@@ -143,6 +143,13 @@ pub fn load(options: &Options) -> Result<Rows> {
             return Err(Error::invalid("the file has no rows")
                 .at(&table.path)
                 .hint("it needs a row for each episode"));
+        }
+        // Numbers that a source never had are a column of nulls in imported rows, and no column elsewhere.
+        for role in ["seed", "rollout"] {
+            if !mapped.contains_key(role) && (0..table.rows).all(|i| field(&table, &roles, role, i).is_null())
+            {
+                roles.remove(role);
+            }
         }
         named.push(roles);
         tables.push(table);
@@ -162,8 +169,8 @@ pub fn load(options: &Options) -> Result<Rows> {
     tables.iter_mut().for_each(|t| t.columns = HashMap::new());
     repeats::number_rollouts(&mut episodes, &named);
     for (role, text) in [
-        ("seed", "no `seed` column: one seed throughout"),
-        ("rollout", "no `rollout` column: repeated rows are attempts, in file order"),
+        ("seed", "no `seed` column, or an empty one: one seed throughout"),
+        ("rollout", "no `rollout` column, or an empty one: repeated rows are attempts, in file order"),
     ] {
         if named.iter().any(|roles| !roles.contains_key(role)) {
             warnings

@@ -48,6 +48,12 @@ impl Table {
 
 /// The bytes of a file of rows; what is a folder, or not there, is refused with a way out.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
+    require_file(path)?;
+    Ok(fs_err::read(path)?)
+}
+
+/// Refuses a folder, standard input and a path that leads nowhere, each with a way out.
+pub fn require_file(path: &Path) -> Result<()> {
     let shown = path.display();
     if path.is_dir() {
         return Err(Error::invalid("this is a folder, not a file of rows")
@@ -59,11 +65,11 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>> {
             .at(shown)
             .hint("write them to a file first, such as `… > rows.csv`"));
     }
-    match fs_err::read(path) {
+    match fs_err::metadata(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             Err(Error::invalid("there is no such file").at(shown).hint(neighbour(path)))
         }
-        read => Ok(read?),
+        found => Ok(drop(found?)),
     }
 }
 
@@ -194,6 +200,12 @@ impl Field {
 
     /// A finite number in [0, 1]; `true` is 1.
     pub fn unit(&self) -> Result<f64, String> {
+        let found = self.number().ok().filter(|r| (0.0..=1.0).contains(r));
+        found.ok_or_else(|| self.is_not("a number in [0, 1]"))
+    }
+
+    /// A number, finite or not; `true` is 1.
+    pub fn number(&self) -> Result<f64, String> {
         let found = match self {
             Field::Flag(b) => Some(f64::from(u8::from(*b))),
             Field::Int(i) => Some(*i as f64),
@@ -205,7 +217,7 @@ impl Field {
             },
             _ => None,
         };
-        found.filter(|r: &f64| (0.0..=1.0).contains(r)).ok_or_else(|| self.is_not("a number in [0, 1]"))
+        found.ok_or_else(|| self.is_not("a number"))
     }
 
     /// A flag: a boolean, or 0 or 1.

@@ -4,7 +4,7 @@
 mod bad_input;
 mod parquet_types;
 mod random_tables;
-mod schema;
+pub(crate) mod schema;
 mod text;
 
 use super::*;

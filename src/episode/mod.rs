@@ -23,6 +23,8 @@ pub mod unit;
 pub mod wal;
 
 pub use compare::{Difference, same_rows};
-pub use row::{CallRow, Cell, Column, EpisodeRow, HarvestRow, Kind, NOT_COMPARED, Row, TrainingRow};
+pub use row::{
+    CallRow, Cell, Column, EpisodeRow, HarvestRow, ImportedRow, Kind, NOT_COMPARED, Row, TrainingRow,
+};
 pub use run::{Control, Progress, UnitReport, finished, run_unit};
 pub use unit::{Item, UnitFiles, UnitSpec};

@@ -387,6 +387,60 @@ rows! {
     }
 }
 
+rows! {
+    /// One attempt that another program ran, as its log or table says; what it does not say is null.
+    ImportedRow: "imported" {
+        /// The folder name under `data/`.
+        experiment: String,
+        /// The arm that the import was told, or that the table names.
+        arm: String,
+        /// Name of the file that the row was read from.
+        source: String,
+        /// Line (JSON lines, CSV), sample (Inspect) or row (Parquet) within that file, from 1.
+        source_row: i64,
+        /// The model, as the log names it.
+        model: Option<String>,
+        /// The kind of task: the log's name of the task, or the table's `family`.
+        family: Option<String>,
+        /// The task's difficulty.
+        level: Option<i64>,
+        /// The task: the same id is the same task in every arm.
+        task_id: String,
+        /// SHA-256 of the task's question, where the log holds it.
+        task_sha256: Option<String>,
+        /// Such as `train` or `held_out`.
+        split: Option<String>,
+        /// A stratum of the task.
+        stratum: Option<String>,
+        /// The seed that made or chose the task.
+        seed: Option<i64>,
+        /// The seed the arm's model was trained with.
+        train_seed: Option<i64>,
+        /// Index of a repeated attempt at the same task by the same arm.
+        rollout: Option<i64>,
+        /// The score in [0, 1]; null where the attempt has none.
+        reward: Option<f64>,
+        /// Whether the task counts as solved.
+        solved: Option<bool>,
+        /// Why the attempt ended, in the words of the source; `infra_error` where it broke.
+        finish_reason: Option<String>,
+        /// Tokens the model was given.
+        prompt_tokens: Option<i64>,
+        /// Tokens the model wrote.
+        completion_tokens: Option<i64>,
+        /// Tokens written while thinking.
+        think_tokens: Option<i64>,
+        /// Wall time of the attempt in milliseconds.
+        wall_ms: Option<i64>,
+        /// When the attempt started, as the source writes it.
+        started_at: Option<String>,
+        /// What went wrong, for an attempt without a score.
+        error: Option<String>,
+        /// Chained hash of this row and all before it in its file.
+        row_sha256: String,
+    }
+}
+
 /// Clock columns and the chain: left out when rows of two runs are compared.
 pub const NOT_COMPARED: &[&str] = &["wall_ms", "solved_ms", "started_at", "row_sha256"];
 
@@ -423,7 +477,13 @@ mod tests {
 
     #[test]
     fn every_column_has_a_doc_string() {
-        for set in [EpisodeRow::COLUMNS, CallRow::COLUMNS, HarvestRow::COLUMNS, TrainingRow::COLUMNS] {
+        for set in [
+            EpisodeRow::COLUMNS,
+            CallRow::COLUMNS,
+            HarvestRow::COLUMNS,
+            TrainingRow::COLUMNS,
+            ImportedRow::COLUMNS,
+        ] {
             assert!(set.iter().all(|c| c.doc.trim().len() > 8));
         }
     }

@@ -1,7 +1,7 @@
 //! The data files of an experiment, with their first rows and the doc strings of their columns.
 
 use super::unreadable;
-use crate::episode::row::{CallRow, Column, EpisodeRow, HarvestRow, Kind, Row, TrainingRow};
+use crate::episode::row::{CallRow, Column, EpisodeRow, HarvestRow, ImportedRow, Kind, Row, TrainingRow};
 use crate::episode::{hashes, preview};
 use crate::error::Result;
 use crate::site::input::FileInput;
@@ -51,6 +51,7 @@ fn contract(path: &str) -> &'static [Column] {
         Some("calls") => CallRow::COLUMNS,
         Some("harvest") => HarvestRow::COLUMNS,
         Some("training") => TrainingRow::COLUMNS,
+        Some("imported") => ImportedRow::COLUMNS,
         _ => &[],
     }
 }

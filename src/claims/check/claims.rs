@@ -3,7 +3,7 @@
 
 use super::Outcome;
 use crate::claims::book::Book;
-use crate::claims::derivation::{DataSet, Estimator, Reference};
+use crate::claims::derivation::{Estimator, Reference};
 use crate::claims::ledger::{Claim, Population, Status};
 use crate::claims::texts::Texts;
 use crate::error::nearest;
@@ -95,8 +95,7 @@ fn training(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     for reference in claim.evidence().collect::<BTreeSet<_>>() {
         let Ok(resolved) = book.resolve(reference) else { continue };
         let entry = resolved.entry;
-        if entry.derivation.data == DataSet::Episodes && !resolved.is_pending() && entry.train_seeds.len() < 2
-        {
+        if entry.derivation.data.holds_attempts() && !resolved.is_pending() && entry.train_seeds.len() < 2 {
             let text = format!(
                 "claim `{}` speaks of training, but `{reference}` has {} training seed{}",
                 claim.id,

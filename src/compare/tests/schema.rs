@@ -12,7 +12,7 @@ fn schema() -> Value {
 }
 
 /// Complaints of `value` under `rule`; empty when it fits.
-fn complaints(root: &Value, rule: &Value, value: &Value, place: &str) -> Vec<String> {
+pub(crate) fn complaints(root: &Value, rule: &Value, value: &Value, place: &str) -> Vec<String> {
     if let Some(name) = rule["$ref"].as_str() {
         let target = root.pointer(name.trim_start_matches('#')).expect("a reference within the schema");
         return complaints(root, target, value, place);

@@ -19,6 +19,7 @@ pub mod episode;
 pub mod error;
 pub mod experiment;
 pub mod hash;
+pub mod import;
 #[cfg(feature = "engine")]
 pub mod model;
 pub mod philox;

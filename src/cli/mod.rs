@@ -6,6 +6,7 @@ mod bench;
 #[cfg(feature = "engine")]
 mod device;
 mod evidence;
+mod import;
 #[cfg(feature = "engine")]
 mod lab;
 #[cfg(feature = "engine")]
@@ -60,6 +61,8 @@ enum Command {
     Demo(lab::DemoArgs),
     /// Compare two arms in rows of your own (Parquet, CSV or JSON lines)
     Compare(crate::compare::Options),
+    /// Take in rows that other programs made: lm-evaluation-harness, Inspect AI, tables
+    Import(import::ImportArgs),
     /// Draft an experiment: plan, report and log, ready to edit
     New(evidence::NewArgs),
     /// Draw samples from the base model on training seeds and keep the verified ones
@@ -160,6 +163,7 @@ fn run(cli: Cli) -> Result<u8> {
         #[cfg(all(feature = "engine", feature = "site"))]
         Command::Demo(args) => lab::demo(&args, &terminal),
         Command::Compare(options) => evidence::compare(options, &terminal),
+        Command::Import(args) => import::import(args, &terminal),
         Command::New(args) => evidence::new(&args),
         #[cfg(feature = "engine")]
         Command::Harvest(args) => lab::harvest(&args, &terminal),

@@ -9,6 +9,7 @@ mod demo;
 mod endpoint;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod evidence;
+mod import;
 #[cfg(all(feature = "engine", feature = "site", unix))]
 mod invariance;
 #[cfg(all(feature = "engine", feature = "site"))]

@@ -8,6 +8,7 @@ mod decision;
 mod distributions;
 mod estimators;
 mod hashes;
+mod imported;
 mod lookup;
 mod paired;
 mod plan_rules;
@@ -145,7 +146,8 @@ impl AuditReport {
 }
 
 /// Data sets that are kept as rows.
-const ROW_SETS: [DataSet; 4] = [DataSet::Episodes, DataSet::Calls, DataSet::Harvest, DataSet::Training];
+const ROW_SETS: [DataSet; 5] =
+    [DataSet::Episodes, DataSet::Calls, DataSet::Harvest, DataSet::Training, DataSet::Imported];
 
 /// Audits a workspace: files and row chains against their hashes, structural rules, then every
 /// number that a text prints (and every value of `options.book`) against the raw rows.
@@ -255,6 +257,9 @@ fn structure(
         })
         .collect();
     findings.extend(experiments.iter().flat_map(rules::check));
+    for slug in slugs {
+        findings.extend(imported::check(workspace, slug, sheet(slug, DataSet::Imported)));
+    }
     let ledger = fs_err::read_to_string(workspace.join("data/seeds.jsonl")).unwrap_or_default();
     findings.extend(rules::seeds_spent_twice(&experiments, &ledger));
     findings
@@ -358,8 +363,10 @@ fn claims(texts: &Texts, road: &Road, sheets: &BTreeMap<(String, DataSet), Sheet
         }
         if claim.population == Population::TasksXTrainSeeds {
             let read = cited.iter().filter_map(|reference| Some(road.declaration(reference)?.1.to_string()));
+            let attempts = [DataSet::Episodes, DataSet::Imported];
             let seeds = read
-                .filter_map(|slug| sheets.get(&(slug, DataSet::Episodes)))
+                .flat_map(|slug| attempts.map(|data| (slug.clone(), data)))
+                .filter_map(|key| sheets.get(&key))
                 .map(rules::train_seeds)
                 .max()
                 .unwrap_or(0);

@@ -108,7 +108,8 @@ fn file_names(sheet: &Sheet, slug: &str) -> Vec<Finding> {
         .collect()
 }
 
-fn duplicates(sheet: &Sheet, key: &[&str]) -> Vec<Finding> {
+/// Rows that share their key with an earlier one.
+pub fn duplicates(sheet: &Sheet, key: &[&str]) -> Vec<Finding> {
     let mut seen: HashMap<String, (&str, usize)> = HashMap::new();
     let mut twice = Gathered::new("duplicate_row");
     for (file, number, row) in sheet.rows() {
@@ -126,7 +127,8 @@ fn duplicates(sheet: &Sheet, key: &[&str]) -> Vec<Finding> {
     twice.into_findings().collect()
 }
 
-fn rewards(sheet: &Sheet) -> Vec<Finding> {
+/// Scores outside [0, 1].
+pub fn rewards(sheet: &Sheet) -> Vec<Finding> {
     let mut outside = Gathered::new("reward_outside_range");
     for (file, number, row) in sheet.rows() {
         for column in ["reward", "partial"] {

@@ -81,7 +81,7 @@ fn number(book: &Book, reference: &Reference) -> Option<String> {
                 Some(label) => format!("label = '{}'", label.replace('\'', "''")),
                 None => "label IS NULL".into(),
             };
-            Some(format!("(SELECT {} FROM (\n{}\n) WHERE {label})", reference.part, rows(entry, &whole)?))
+            Some(format!("(SELECT \"{}\" FROM (\n{}\n) WHERE {label})", reference.part, rows(entry, &whole)?))
         }
     }
 }
@@ -109,14 +109,14 @@ fn expression(book: &Book, formula: &Formula) -> Option<String> {
             let entry = book.entry(&table.scope, &table.id)?;
             let part = PARTS.contains(&table.part.as_str()).then_some(table.part.as_str())?;
             let what = match of {
-                OfRows::Least => format!("min({part})"),
-                OfRows::Greatest => format!("max({part})"),
-                OfRows::Range => format!("max({part}) - min({part})"),
-                OfRows::Mean => format!("avg(CAST({part} AS DOUBLE))"),
+                OfRows::Least => format!("min(\"{part}\")"),
+                OfRows::Greatest => format!("max(\"{part}\")"),
+                OfRows::Range => format!("max(\"{part}\") - min(\"{part}\")"),
+                OfRows::Mean => format!("avg(CAST(\"{part}\" AS DOUBLE))"),
                 OfRows::Count => "count(*)".into(),
             };
             // A row without a number leaves nothing to say of all of them.
-            let whole = format!("CASE WHEN count(*) = count({part}) THEN {what} END");
+            let whole = format!("CASE WHEN count(*) = count(\"{part}\") THEN {what} END");
             format!("(SELECT {whole} FROM (\n{}\n) WHERE label IS NOT NULL)", rows(entry, &entry.derivation)?)
         }
     })

@@ -11,10 +11,8 @@ use std::fmt::Write;
 ///
 /// `None` for data sets without rows, and for an episode mean over several arms.
 pub fn derivation_sql(derivation: &Derivation, files: &[String]) -> Option<String> {
-    let rows = !matches!(
-        derivation.data,
-        DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations
-    );
+    let rows =
+        !matches!(derivation.data, DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations);
     if !rows || files.is_empty() {
         return None;
     }

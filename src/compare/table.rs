@@ -69,7 +69,10 @@ pub fn require_file(path: &Path) -> Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             Err(Error::invalid("there is no such file").at(shown).hint(neighbour(path)))
         }
-        found => Ok(drop(found?)),
+        found => {
+            found?;
+            Ok(())
+        }
     }
 }
 

@@ -128,7 +128,8 @@ fn an_import_again_changes_nothing_and_other_rows_are_refused() {
     let csv = dir.path().join("s.csv");
     fs_err::write(&csv, "task,reward\na,1\nb,0\n").unwrap();
     let lab = dir.path().join("lab");
-    let again = |arm: &str| read(&options(&[csv.clone()], &[arm])).and_then(|import| import.write(&lab));
+    let again =
+        |arm: &str| read(&options(std::slice::from_ref(&csv), &[arm])).and_then(|import| import.write(&lab));
     assert_eq!(again("base").unwrap().written.len(), 2);
     let before = snapshot(&lab);
     assert_eq!(again("base").unwrap().unchanged, ["data/s/imported/base.parquet"]);

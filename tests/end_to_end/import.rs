@@ -14,8 +14,9 @@ fn fixture(name: &str) -> PathBuf {
 /// Task → rewards of its epochs in a raw `.eval` file, by a scorer of letters; null for a sample that has none.
 fn letters(path: &Path, scorer: &str) -> BTreeMap<String, Vec<Option<f64>>> {
     let mut zip = zip::ZipArchive::new(std::fs::File::open(path).expect("a file")).expect("a zip file");
-    let names: Vec<String> =
-        (0..zip.len()).map(|i| zip.by_index(i).expect("an entry").name().to_string()).collect();
+    let names: Vec<String> = (0..zip.len())
+        .map(|i| zip.by_index(i).expect("an entry").name().expect("UTF-8").to_string())
+        .collect();
     let mut tasks: BTreeMap<String, Vec<Option<f64>>> = BTreeMap::new();
     for name in names.iter().filter(|name| name.starts_with("samples/")) {
         let mut text = String::new();

@@ -14,6 +14,7 @@ mod import;
 mod invariance;
 #[cfg(all(feature = "engine", feature = "site"))]
 mod planned;
+mod published;
 mod reference;
 #[cfg(all(feature = "serve", unix))]
 mod serve;

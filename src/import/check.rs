@@ -5,7 +5,7 @@ use super::source::Source;
 use crate::compare::rows::shown;
 use crate::episode::ImportedRow;
 use crate::error::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Letters of an arm's name: it names files and stands in addresses.
 fn is_arm(name: &str) -> bool {
@@ -52,6 +52,32 @@ pub fn arms(sources: &mut [Source], named: &[String]) -> Result<()> {
                 format!("`{}` is not an arm name", shown(&row.arm))
             };
             return Err(Error::invalid(what).at(source.place(row)).hint("use a-z, 0-9, `_` and `-`"));
+        }
+    }
+    Ok(())
+}
+
+/// No file is given twice, and within an arm no two have one name. Two arms may well have the same samples: an arm
+/// can change nothing. But no two logs of Inspect are alike, since each names its run.
+pub fn files(sources: &[Source]) -> Result<()> {
+    let arms = |source: &Source| source.rows.iter().map(|row| row.arm.clone()).collect::<BTreeSet<_>>();
+    for (i, source) in sources.iter().enumerate() {
+        for other in &sources[..i] {
+            let real = |source: &Source| fs_err::canonicalize(&source.path).ok();
+            let alike = source.origin.format == "inspect" && source.origin.sha256 == other.origin.sha256;
+            if alike || source.path == other.path || (real(source).is_some() && real(source) == real(other)) {
+                return Err(Error::invalid(format!("this is the same file as {}", other.path))
+                    .at(&source.path)
+                    .hint("name each file once"));
+            }
+            if source.origin.file == other.origin.file && !arms(source).is_disjoint(&arms(other)) {
+                return Err(Error::invalid(format!(
+                    "{} has the same name and rows of the same arm, which are told apart by it",
+                    other.path
+                ))
+                .at(&source.path)
+                .hint("rename one of the two files, or give them different arms"));
+            }
         }
     }
     Ok(())

@@ -96,22 +96,8 @@ pub fn read(options: &Options) -> Result<Import> {
     for path in &options.files {
         sources.push(read_one(path, options, &choices)?);
     }
-    for (i, source) in sources.iter().enumerate() {
-        if let Some(other) = sources[..i].iter().find(|other| other.origin.sha256 == source.origin.sha256) {
-            return Err(Error::invalid(format!("this is the same file as {}", other.path))
-                .at(&source.path)
-                .hint("name each file once"));
-        }
-        if let Some(other) = sources[..i].iter().find(|other| other.origin.file == source.origin.file) {
-            return Err(Error::invalid(format!(
-                "{} has the same name, and rows are told apart by it",
-                other.path
-            ))
-            .at(&source.path)
-            .hint("rename one of the two files"));
-        }
-    }
     check::arms(&mut sources, &options.arm)?;
+    check::files(&sources)?;
     check::once(&sources)?;
     check::throughout(&sources)?;
     check::same_questions(&sources, &[])?;

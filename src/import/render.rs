@@ -9,6 +9,7 @@ impl Written {
     /// The report of an import into a workspace; `dry_run` says that nothing was written.
     pub fn render(&self, workspace: &Path, dry_run: bool) -> String {
         let mut out = String::new();
+        let mut shown_before: Option<(&str, _)> = None;
         for arm in &self.arms {
             let _ = writeln!(
                 out,
@@ -44,9 +45,17 @@ impl Written {
                         line(name, &shown(&value));
                     }
                 }
-                for (column, from) in &source.mapping {
-                    line(column, &format!("← {}", from.replace(char::is_control, " ")));
+                match shown_before {
+                    Some((file, mapping)) if mapping == &source.mapping => {
+                        line("fields", &format!("as in {}", shown(file)));
+                    }
+                    _ => {
+                        for (column, from) in &source.mapping {
+                            line(column, &format!("← {}", from.replace(char::is_control, " ")));
+                        }
+                    }
                 }
+                shown_before = Some((&source.file, &source.mapping));
                 if !source.ignored.is_empty() {
                     line(
                         "not taken",

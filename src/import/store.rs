@@ -140,7 +140,7 @@ fn arms(name: &str, sources: Vec<Source>) -> Vec<Arm> {
                 });
             }
             let arm = &mut arms[place];
-            if arm.provenance.sources.last().is_none_or(|last| last.sha256 != source.origin.sha256) {
+            if arm.provenance.sources.last().is_none_or(|last| last.file != source.origin.file) {
                 arm.provenance.sources.push(source.origin.clone());
             }
             arm.rows.push(row);

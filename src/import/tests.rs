@@ -242,6 +242,31 @@ fn arms_names_and_options_are_checked() {
 }
 
 #[test]
+fn two_arms_may_have_the_same_samples_and_one_arm_several_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(&path, text).unwrap();
+        path
+    };
+    let (a, b) = (put("a/x.csv", "task,reward\nt,1\n"), put("b/x.csv", "task,reward\nt,1\n"));
+    let written =
+        read(&options(&[a.clone(), b.clone()], &["tuned", "base"])).unwrap().write(dir.path()).unwrap();
+    assert_eq!(written.arms.iter().map(|arm| arm.arm.as_str()).collect::<Vec<_>>(), ["tuned", "base"]);
+    let said = read(&options(&[a.clone(), b], &["base"])).unwrap_err().to_string();
+    assert!(said.contains("same name"), "{said}");
+    let said =
+        read(&options(&[a.clone(), dir.path().join("a/../a/x.csv")], &["a", "b"])).unwrap_err().to_string();
+    assert!(said.contains("the same file"), "{said}");
+    let c = put("c.csv", "task,reward\nu,0\n");
+    let both = Options { name: Some("both".into()), ..options(&[a, c], &["base"]) };
+    let written = read(&both).unwrap().write(dir.path()).unwrap();
+    assert_eq!((written.arms.len(), written.arms[0].rows, written.arms[0].sources.len()), (1, 2, 2));
+    assert!(written.render(dir.path(), false).contains("fields             as in x.csv"));
+}
+
+#[test]
 fn one_task_id_stands_for_one_question() {
     let log = |question: &str, id: &str| {
         format!(

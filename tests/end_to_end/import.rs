@@ -21,7 +21,7 @@ fn letters(path: &Path, scorer: &str) -> BTreeMap<String, Vec<Option<f64>>> {
     for name in names.iter().filter(|name| name.starts_with("samples/")) {
         let mut text = String::new();
         zip.by_name(name).expect("an entry").read_to_string(&mut text).expect("UTF-8");
-        let sample: Value = serde_json::from_str(&text.replace(": NaN", ": null")).expect("JSON");
+        let sample: Value = serde_json::from_str(&text.replace(":NaN", ":null")).expect("JSON");
         let score = match sample["scores"][scorer]["value"].as_str() {
             Some("C") => Some(1.0),
             Some("I") => Some(0.0),

@@ -65,7 +65,9 @@ fn rows(id: &str, experiment: &str, rest: &str) -> String {
 }
 
 fn formula(id: &str, of: &str) -> String {
-    format!("[derivations.{id}]\ndata = \"derivations\"\nexperiment = \"events\"\nestimator = \"value\"\nof = \"{of}\"\n")
+    format!(
+        "[derivations.{id}]\ndata = \"derivations\"\nexperiment = \"events\"\nestimator = \"value\"\nof = \"{of}\"\n"
+    )
 }
 
 /// A claim with every derivation and this text.
@@ -106,7 +108,9 @@ fn claim(root: &Path, body: &str) {
     ] {
         front.push_str(&declared);
     }
-    front.push_str("[[history]]\ndate = 2026-12-01\nstatus = \"proposed\"\nevidence = [\"derive:C0001.single\"]\n+++\n");
+    front.push_str(
+        "[[history]]\ndate = 2026-12-01\nstatus = \"proposed\"\nevidence = [\"derive:C0001.single\"]\n+++\n",
+    );
     std::fs::create_dir_all(root.join("claims")).unwrap();
     std::fs::write(root.join("claims/C0001-published.md"), format!("{front}{body}\n")).unwrap();
 }

@@ -1,6 +1,6 @@
 """Peers of `rederive bench bootstrap`: scipy and rliable on task differences of the same kinds.
 
-    python3 -m venv venv && venv/bin/pip install numpy scipy rliable
+    python3 -m venv venv && venv/bin/pip install numpy scipy rliable "pandas<3"
     rederive bench bootstrap --json >> rows.jsonl; venv/bin/python bootstrap.py >> rows.jsonl
 
 One JSON object a line. Each (program, number of tasks, kind) runs in a process of its own, so that its peak memory is its own.

@@ -224,7 +224,18 @@ pub struct AuditArgs {
 /// Writes the queries of a workspace; files of other names in the folder are left alone.
 fn write_queries(root: &Path, folder: &Path) -> Result<()> {
     let book = crate::claims::Book::build(root, &crate::claims::Texts::load(root)?)?;
-    let queries = crate::audit::queries::of_book(&book);
+    let derivations = book
+        .entries()
+        .map(|entry| {
+            let sources = entry.outcome.as_ref().ok().map(|derived| &derived.sources);
+            let files = sources.map(|sources| sources.iter().map(|source| source.path.clone()).collect());
+            ((entry.scope.clone(), entry.id.clone()), (&entry.derivation, files))
+        })
+        .collect();
+    let number =
+        |reference: &crate::claims::derivation::Reference| book.resolve(reference).ok()?.number.get();
+    let queries =
+        crate::audit::queries::of(&crate::audit::queries::Declared { derivations, number: &number });
     fs_err::create_dir_all(folder)?;
     for (name, query) in &queries.written {
         let text = format!("-- {name}: start DuckDB in the workspace\n{query};\n");

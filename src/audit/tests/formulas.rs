@@ -2,7 +2,7 @@
 
 use super::attacks::run;
 use super::workspace::Workspace;
-use crate::audit::{Options, Verdict, audit};
+use crate::audit::{Options, Verdict, audit, queries};
 use crate::claims::{Book, Texts};
 
 const REPORT: &str = "site/experiments/demo/report.md";
@@ -64,7 +64,17 @@ fn both_roads_work_them_out() {
         assert_eq!(report.verdict_of(&format!("derive:demo.{id}")), Some(Verdict::Match), "{id}");
     }
     assert_eq!(report.verdict_of("derive:demo.most"), Some(Verdict::Cited), "it rests on a fact");
-    let queries = crate::audit::queries::of_book(&book);
+    let files = |entry: &crate::claims::book::Entry| -> Option<Vec<String>> {
+        Some(entry.outcome.as_ref().ok()?.sources.iter().map(|source| source.path.clone()).collect())
+    };
+    let declared = |entry| {
+        let entry: &crate::claims::book::Entry = entry;
+        ((entry.scope.clone(), entry.id.clone()), (&entry.derivation, files(entry)))
+    };
+    let queries = queries::of(&queries::Declared {
+        derivations: book.entries().map(declared).collect(),
+        number: &|reference| book.resolve(reference).ok()?.number.get(),
+    });
     let asked: Vec<&str> = queries.written.iter().map(|(name, _)| name.as_str()).collect();
     for id in
         ["spread", "room", "families", "macro", "ends", "most", "nothing", "flips", "by_family", "delta"]

@@ -1,7 +1,7 @@
 //! What drafts say of an experiment that trains nothing here: two arms that were there before answer the same tasks. Nothing is
 //! said of a harvest, of training, or of what the arms learned from.
 
-use super::wording::{Link, changed, decoding, remark, score};
+use super::wording::{Card, Link, change_card, changed, decoding, remark, score, unreadable_card};
 use super::{Change, Ending};
 use crate::experiment::{Deploy, Plan};
 use crate::stages::Experiment;
@@ -55,29 +55,17 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
     ]
 }
 
-/// Headline cards: label, value and note.
-pub(super) fn cards(experiment: &Experiment, ending: &Ending, n: Link) -> Vec<(String, String, String)> {
+/// Headline cards.
+pub(super) fn cards(experiment: &Experiment, ending: &Ending, n: Link) -> Vec<Card> {
     if matches!(ending, Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom) {
         return Vec::new();
     }
     let (base, treatment) = arms(&experiment.plan);
-    let card = |label: &str, value: String, note: String| (label.to_string(), value, note);
+    let note = format!("{} of {base} and of {treatment}, from zero to one", score(&experiment.plan));
     vec![
-        card(
-            "Score, first arm and second",
-            format!("{} → {}", n("base"), n("treatment")),
-            format!("{} of {base} and of {treatment}, from zero to one", score(&experiment.plan)),
-        ),
-        card(
-            "Change on the same tasks",
-            n("delta"),
-            format!("the smallest gain that counts, set beforehand: {}", n("bar")),
-        ),
-        card(
-            "Replies without a readable answer",
-            format!("{} → {}", n("base_unreadable"), n("treatment_unreadable")),
-            "share of all episodes".into(),
-        ),
+        ("Score, first arm and second".into(), format!("{} → {}", n("base"), n("treatment")), note),
+        change_card(n),
+        unreadable_card(n),
     ]
 }
 

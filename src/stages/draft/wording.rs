@@ -101,8 +101,23 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
     ]
 }
 
-/// Headline cards: label, value and note.
-pub(super) fn cards(experiment: &Experiment, ending: &Ending, n: Link) -> Vec<(String, String, String)> {
+/// A headline card: label, value and note.
+pub(super) type Card = (String, String, String);
+
+/// The card of the pooled change.
+pub(super) fn change_card(n: Link) -> Card {
+    let bar = format!("the smallest gain that counts, set beforehand: {}", n("bar"));
+    ("Change on the same tasks".into(), n("delta"), bar)
+}
+
+/// The card of what no answer could be read from.
+pub(super) fn unreadable_card(n: Link) -> Card {
+    let shares = format!("{} → {}", n("base_unreadable"), n("treatment_unreadable"));
+    ("Replies without a readable answer".into(), shares, "share of all episodes".into())
+}
+
+/// Headline cards.
+pub(super) fn cards(experiment: &Experiment, ending: &Ending, n: Link) -> Vec<Card> {
     if comparison::is_one(&experiment.plan) {
         return comparison::cards(experiment, ending, n);
     }
@@ -119,21 +134,13 @@ pub(super) fn cards(experiment: &Experiment, ending: &Ending, n: Link) -> Vec<(S
                 format!("{} → {}", n("base"), n("treatment")),
                 format!("{}, from zero to one", score(&experiment.plan)),
             ),
-            card(
-                "Change on the same tasks",
-                n("delta"),
-                format!("the smallest gain that counts, set beforehand: {}", n("bar")),
-            ),
+            change_card(n),
             card(
                 "Change in the family kept out of training",
                 n("delta_held_out"),
                 format!("trained families: {}", n("delta_trained")),
             ),
-            card(
-                "Replies without a readable answer",
-                format!("{} → {}", n("base_unreadable"), n("treatment_unreadable")),
-                "share of all episodes".into(),
-            ),
+            unreadable_card(n),
         ],
         Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom => vec![harvest],
     }

@@ -5,15 +5,14 @@ use super::Finding;
 use super::rules::Gathered;
 use super::sheet::Sheet;
 use super::walk::same;
-use crate::episode::row::Cell;
+use crate::episode::columns::RowAt;
 use std::collections::{BTreeSet, HashMap};
 
 /// An attempt: arm, seed, task, rollout.
 type Attempt<'a> = (&'a str, i64, &'a str, i64);
 
-fn attempt<'a>(sheet: &Sheet, row: &'a [Cell], arm: &'a str) -> Attempt<'a> {
-    let task = sheet.columns.get("task_id").and_then(|at| row.get(*at));
-    let task = if let Some(Cell::Text(task)) = task { task.as_str() } else { "" };
+fn attempt<'a>(sheet: &Sheet, row: RowAt<'a>, arm: &'a str) -> Attempt<'a> {
+    let task = sheet.text(row, "task_id");
     (arm, sheet.whole(row, "seed").unwrap_or(-1), task, sheet.whole(row, "rollout").unwrap_or(-1))
 }
 
@@ -64,9 +63,9 @@ pub fn calls<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
 /// Every harvested sample against its episode, for seeds whose harvested episodes are kept.
 pub fn harvest<'a>(episodes: &'a Sheet, harvest: &'a Sheet) -> Vec<Finding> {
     const ARM: &str = "harvest";
-    let mut played: HashMap<Attempt, &[Cell]> = HashMap::new();
+    let mut played: HashMap<Attempt, RowAt> = HashMap::new();
     let mut seeds: BTreeSet<i64> = BTreeSet::new();
-    for (_, _, row) in episodes.rows().filter(|(_, _, row)| episodes.text(row, "arm") == ARM) {
+    for (_, _, row) in episodes.rows().filter(|(_, _, row)| episodes.text(*row, "arm") == ARM) {
         let key = attempt(episodes, row, ARM);
         seeds.insert(key.1);
         played.insert(key, row);
@@ -82,8 +81,8 @@ pub fn harvest<'a>(episodes: &'a Sheet, harvest: &'a Sheet) -> Vec<Finding> {
             continue;
         };
         for column in ["family", "level", "reward", "solved", "completion_tokens", "tokens_sha256"] {
-            let (has, played) = (harvest.cell(row, column), episodes.cell(episode, column));
-            if has != played && !same(has, played) {
+            let (has, played) = (harvest.cell(row, column), episodes.cell(*episode, column));
+            if has != played && !same(&has, &played) {
                 wrong.add(file, at, || format!("`{column}` is `{has}`, the episode says `{played}`"));
             }
         }
@@ -95,9 +94,12 @@ pub fn harvest<'a>(episodes: &'a Sheet, harvest: &'a Sheet) -> Vec<Finding> {
 mod tests {
     use super::super::sheet::SheetFile;
     use super::*;
+    use crate::episode::columns::Columns;
+    use crate::episode::row::Cell;
 
     fn sheet(path: &str, columns: &[&'static str], rows: &[&[Cell]]) -> Sheet {
-        let file = SheetFile { path: path.into(), rows: rows.iter().map(|row| row.to_vec()).collect() };
+        let rows: Vec<Vec<Cell>> = rows.iter().map(|row| row.to_vec()).collect();
+        let file = SheetFile { path: path.into(), columns: Columns::of(columns.len(), &rows) };
         Sheet {
             columns: columns.iter().enumerate().map(|(at, column)| (*column, at)).collect(),
             files: vec![file],

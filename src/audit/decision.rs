@@ -7,7 +7,7 @@ use super::estimators::{self, Part};
 use super::paired::{self, Change, SAME};
 use super::plan_rules::Case;
 use super::walk::{Attempt, walk};
-use crate::claims::derivation::{Accepts, Cluster, DataSet, Derivation, Estimator};
+use crate::claims::derivation::{Accepts, Cluster, DataSet, Derivation, Estimator, Population};
 use crate::episode::row::Cell;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,6 +113,9 @@ fn derivation(case: &Case, arms: &[String; 2]) -> Derivation {
         arms: arms.to_vec(),
         weight: metric.weight,
         cluster: Cluster::Task,
+        band: None,
+        population: Population::Tasks,
+        margin: None,
         k: None,
         by: None,
         nulls: None,
@@ -122,13 +125,9 @@ fn derivation(case: &Case, arms: &[String; 2]) -> Derivation {
 
 /// Rows that cannot be compared give no change, as on the other road.
 fn change(attempts: &[&Attempt], arms: &[String; 2], derivation: &Derivation) -> Change {
-    let of = |arm: &String| -> Vec<&Attempt> { attempts.iter().copied().filter(|a| a.arm == *arm).collect() };
     let [base, treatment] = arms;
-    paired::change(&of(base), &of(treatment), derivation.weight).unwrap_or(Change {
-        delta: None,
-        tasks: 0,
-        moved: 0,
-    })
+    paired::change(&paired::of_arm(attempts, base), &paired::of_arm(attempts, treatment), derivation.weight)
+        .unwrap_or(Change { delta: None, tasks: 0, moved: 0 })
 }
 
 /// Largest difference between the base arm's mean rewards on two null seeds.
@@ -144,7 +143,7 @@ fn null_spread(case: &Case, base: &str) -> Option<f64> {
         if let (Some(seed), Cell::Real(reward)) =
             (case.episodes.whole(row, "seed"), case.episodes.cell(row, "reward"))
         {
-            by_seed.entry(seed).or_default().push(*reward);
+            by_seed.entry(seed).or_default().push(reward);
         }
     }
     let mut means: Vec<f64> = by_seed.values().map(|rewards| estimators::plain_mean(rewards)).collect();

@@ -3,13 +3,14 @@
 //! canonical form of a row is written out here a second time.
 
 use super::Finding;
-use super::sheet::{Sheet, files_under};
+use super::sheet::files_under;
+use crate::episode::columns::{Columns, Values};
 use crate::episode::row::Cell;
 use crate::error::Result;
 use crate::hash::sha256_file;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path};
 
 /// Folders in which every file must be listed.
@@ -28,9 +29,13 @@ pub struct Listed {
 /// Path relative to the experiment's folder → what is listed.
 pub type Listing = BTreeMap<String, Listed>;
 
-/// Compares the files of an experiment with its `hashes.json`. Returns the listing, the number
-/// of files compared, and what does not hold.
-pub fn check_files(workspace: &Path, slug: &str) -> Result<(Listing, usize, Vec<Finding>)> {
+/// Compares the files of an experiment with its `hashes.json`; `known` are the hashes of files that were read already.
+/// Returns the listing, the number of files compared, and what does not hold.
+pub fn check_files(
+    workspace: &Path,
+    slug: &str,
+    known: &HashMap<String, String>,
+) -> Result<(Listing, usize, Vec<Finding>)> {
     let mut findings = Vec::new();
     let home = format!("data/{slug}");
     let ledger = format!("{home}/hashes.json");
@@ -69,7 +74,10 @@ pub fn check_files(workspace: &Path, slug: &str) -> Result<(Listing, usize, Vec<
             continue;
         }
         compared += 1;
-        let sha256 = sha256_file(&full)?;
+        let sha256 = match known.get(&file) {
+            Some(sha256) => sha256.clone(),
+            None => sha256_file(&full)?,
+        };
         if sha256 != listed.sha256 {
             let detail = format!("SHA-256 is {}…, hashes.json says {}…", head(&sha256), head(&listed.sha256));
             findings.push(Finding::new("file_hash", &file, None, detail));
@@ -106,70 +114,124 @@ fn read_listing(path: &Path) -> Result<Option<Listing>, String> {
     Ok(Some(listing))
 }
 
-/// Follows the chain of row hashes through every file of a sheet. Returns the rows walked and
-/// what does not hold, naming the row where the chain breaks.
-pub fn check_chain(sheet: &Sheet, slug: &str, listing: &Listing) -> (usize, Vec<Finding>) {
+/// The column of row hashes.
+pub const CHAIN: &str = "row_sha256";
+
+/// The chain of row hashes of one file, followed to its end.
+#[derive(Debug)]
+pub struct Chain {
+    file: String,
+    rows: usize,
+    last: String,
+    findings: Vec<Finding>,
+}
+
+/// Follows the chain through a file's rows, naming the rows where it breaks. `names` are the columns' names.
+pub fn chain(file: &str, columns: &Columns, names: &[&str]) -> Chain {
+    let mut chain =
+        Chain { file: file.into(), rows: columns.rows(), last: "0".repeat(64), findings: Vec::new() };
+    let own = names.iter().position(|name| *name == CHAIN);
+    let canonical = Canonical::new(columns, names);
+    let mut broken = 0;
+    let mut text = String::new();
+    for (i, row) in columns.iter().enumerate() {
+        text.clear();
+        text.push_str(&chain.last);
+        text.push('\n');
+        canonical.write(i, &mut text);
+        let follows = sha256(&text);
+        let stored = own.and_then(|at| row.text(at)).unwrap_or("");
+        if follows != stored {
+            broken += 1;
+            if broken <= SHOWN {
+                let detail = format!(
+                    "row hash is {}…, the row and the one before give {}…",
+                    head(stored),
+                    head(&follows)
+                );
+                chain.findings.push(Finding::new("row_chain", file, Some(i + 1), detail));
+            }
+        }
+        // Going on from what is stored shows each edited row once, not all rows after it.
+        chain.last.clear();
+        chain.last.push_str(stored);
+    }
+    if broken > SHOWN {
+        let detail = format!("{} more rows do not follow from the rows before them", broken - SHOWN);
+        chain.findings.push(Finding::new("row_chain", file, None, detail));
+    }
+    chain
+}
+
+/// What does not hold of the chains of an experiment's files: where they break, and where they do not end as
+/// `hashes.json` says.
+pub fn check_chains(chains: Vec<Chain>, slug: &str, listing: &Listing) -> (usize, Vec<Finding>) {
     let mut findings = Vec::new();
     let mut walked = 0;
-    let mut names: Vec<&str> = sheet.columns.keys().copied().collect();
-    names.sort_unstable();
-    for file in &sheet.files {
-        let mut previous = "0".repeat(64);
-        let mut broken = 0;
-        for (i, row) in file.rows.iter().enumerate() {
-            walked += 1;
-            let follows = sha256(&format!("{previous}\n{}", canonical(sheet, &names, row)));
-            let stored = sheet.text(row, "row_sha256");
-            if follows != stored {
-                broken += 1;
-                if broken <= SHOWN {
-                    let detail = format!(
-                        "row hash is {}…, the row and the one before give {}…",
-                        head(stored),
-                        head(&follows)
-                    );
-                    findings.push(Finding::new("row_chain", &file.path, Some(i + 1), detail));
-                }
-            }
-            // Going on from what is stored shows each edited row once, not all rows after it.
-            previous = stored.into();
-        }
-        if broken > SHOWN {
-            let detail = format!("{} more rows do not follow from the rows before them", broken - SHOWN);
-            findings.push(Finding::new("row_chain", &file.path, None, detail));
-        }
-        let Some(listed) =
-            file.path.strip_prefix(&format!("data/{slug}/")).and_then(|path| listing.get(path))
+    for Chain { file, rows, last, findings: broken } in chains {
+        walked += rows;
+        findings.extend(broken);
+        let Some(listed) = file.strip_prefix(&format!("data/{slug}/")).and_then(|path| listing.get(path))
         else {
             continue;
         };
-        if listed.rows.is_some_and(|rows| rows != file.rows.len() as u64) {
-            let detail =
-                format!("holds {} rows, hashes.json says {}", file.rows.len(), listed.rows.unwrap_or(0));
-            findings.push(Finding::new("row_count", &file.path, None, detail));
+        if listed.rows.is_some_and(|said| said != rows as u64) {
+            let detail = format!("holds {rows} rows, hashes.json says {}", listed.rows.unwrap_or(0));
+            findings.push(Finding::new("row_count", &file, None, detail));
         }
-        if !file.rows.is_empty() && listed.last_row_sha256.as_ref().is_some_and(|last| *last != previous) {
+        if rows > 0 && listed.last_row_sha256.as_ref().is_some_and(|said| *said != last) {
             let detail = "the last row's hash is not the one in hashes.json".into();
-            findings.push(Finding::new("last_row", &file.path, Some(file.rows.len()), detail));
+            findings.push(Finding::new("last_row", &file, Some(rows), detail));
         }
     }
     (walked, findings)
 }
 
-/// A row as canonical JSON: names in byte order, no white space, without its own hash.
-fn canonical(sheet: &Sheet, names: &[&str], row: &[Cell]) -> String {
-    let mut fields = Vec::with_capacity(names.len());
-    for name in names.iter().filter(|name| **name != "row_sha256") {
-        let value = match sheet.cell(row, name) {
-            Cell::Null => "null".to_string(),
-            Cell::Flag(flag) => flag.to_string(),
-            Cell::Int(whole) => whole.to_string(),
-            Cell::Real(real) => Value::from(*real).to_string(),
-            Cell::Text(text) => Value::from(text.as_str()).to_string(),
-        };
-        fields.push(format!("{}:{value}", Value::from(*name)));
+/// The rows of a file as canonical JSON: names in byte order, no white space, without the row's own hash.
+struct Canonical<'a> {
+    /// `"name":` with what stands before it, the column, and its texts as JSON.
+    columns: Vec<(String, &'a Values, Vec<String>)>,
+}
+
+impl<'a> Canonical<'a> {
+    fn new(columns: &'a Columns, names: &[&str]) -> Canonical<'a> {
+        let mut order: Vec<usize> = (0..names.len()).filter(|at| names[*at] != CHAIN).collect();
+        order.sort_unstable_by_key(|at| names[*at]);
+        let mut written = Vec::with_capacity(order.len());
+        for at in order {
+            let Some(values) = columns.values(at) else { continue };
+            let before = if written.is_empty() { '{' } else { ',' };
+            let texts = match values {
+                Values::Text { dictionary, .. } => {
+                    dictionary.iter().map(|text| Value::from(&**text).to_string()).collect()
+                }
+                _ => Vec::new(),
+            };
+            written.push((format!("{before}{}:", Value::from(names[at])), values, texts));
+        }
+        Canonical { columns: written }
     }
-    format!("{{{}}}", fields.join(","))
+
+    fn write(&self, at: usize, out: &mut String) {
+        for (name, values, texts) in &self.columns {
+            out.push_str(name);
+            let text = match values {
+                Values::Text { codes, .. } => codes.get(at).and_then(|code| texts.get(*code as usize)),
+                _ => None,
+            };
+            match (text, values) {
+                (Some(text), _) => out.push_str(text),
+                (None, values) => match values.cell(at) {
+                    Cell::Null => out.push_str("null"),
+                    Cell::Flag(flag) => out.push_str(if flag { "true" } else { "false" }),
+                    Cell::Int(whole) => out.push_str(&whole.to_string()),
+                    Cell::Real(real) => out.push_str(&Value::from(real).to_string()),
+                    Cell::Text(text) => out.push_str(&Value::from(text).to_string()),
+                },
+            }
+        }
+        out.push_str(if self.columns.is_empty() { "{}" } else { "}" });
+    }
 }
 
 /// Receipts of an experiment: each against its own `sha256`, and the files it names under
@@ -273,7 +335,10 @@ pub fn sorted(value: &Value) -> String {
 
 /// SHA-256 of a text, in lower-case hex.
 pub fn sha256(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]).collect()
 }
 
 /// The first digits of a hash, as shown.

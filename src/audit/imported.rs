@@ -5,7 +5,6 @@ use super::Finding;
 use super::hashes::json;
 use super::rules::{self, Gathered};
 use super::sheet::{Sheet, SheetFile};
-use crate::episode::row::Cell;
 use serde_json::Value;
 use std::path::Path;
 
@@ -40,8 +39,8 @@ fn provenance(workspace: &Path, sheet: &Sheet, file: &SheetFile) -> Option<Findi
         Ok(record) => record,
         Err(why) => return finding(why),
     };
-    let missing = file.rows.iter().filter(|row| *sheet.cell(row, "reward") == Cell::Null).count();
-    for (field, there) in [("rows", file.rows.len()), ("null_rewards", missing)] {
+    let missing = file.columns.iter().filter(|row| sheet.cell(*row, "reward").is_null()).count();
+    for (field, there) in [("rows", file.columns.rows()), ("null_rewards", missing)] {
         let said = record.get(field).and_then(Value::as_u64);
         if said != Some(there as u64) {
             let said = said.map_or("nothing".to_string(), |n| n.to_string());
@@ -52,7 +51,7 @@ fn provenance(workspace: &Path, sheet: &Sheet, file: &SheetFile) -> Option<Findi
         let sources = record.get("sources").and_then(Value::as_array);
         sources.into_iter().flatten().any(|source| source.get("file").and_then(Value::as_str) == Some(name))
     };
-    let stranger = file.rows.iter().map(|row| sheet.text(row, "source")).find(|name| !named(name))?;
+    let stranger = file.columns.iter().map(|row| sheet.text(row, "source")).find(|name| !named(name))?;
     finding(format!("names no source `{stranger}`, which rows come from"))
 }
 
@@ -71,9 +70,9 @@ mod tests {
             import::Options { files: vec![csv], arm: vec!["base".into()], ..import::Options::default() };
         import::read(&options).unwrap().write(dir.path()).unwrap();
         change(&dir.path().join("data/s/imported"));
-        let (sheet, unreadable) = super::super::sheet::load(dir.path(), "s", DataSet::Imported).unwrap();
-        assert_eq!(unreadable, []);
-        check(dir.path(), "s", &sheet).iter().map(|finding| finding.rule).collect()
+        let loaded = super::super::sheet::load(dir.path(), "s", DataSet::Imported);
+        assert_eq!(loaded.findings, []);
+        check(dir.path(), "s", &loaded.sheet).iter().map(|finding| finding.rule).collect()
     }
 
     fn edit(path: &Path, from: &str, to: &str) {

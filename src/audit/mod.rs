@@ -7,6 +7,7 @@ mod bootstrap;
 mod decision;
 mod distributions;
 mod estimators;
+mod families;
 mod hashes;
 mod imported;
 mod lookup;
@@ -17,12 +18,14 @@ pub mod queries;
 mod receipts;
 mod recompute;
 mod render;
+mod repeats;
 mod rules;
 mod sheet;
 mod signflip;
 pub mod sql;
 #[cfg(test)]
 mod tests;
+mod training;
 mod units;
 mod verdicts;
 mod walk;
@@ -33,7 +36,7 @@ pub use crate::claims::value::Verdict;
 use crate::claims::derivation::{DataSet, Reference};
 use crate::claims::front_matter::Document;
 use crate::claims::ledger::Population;
-use crate::claims::links;
+use crate::claims::links::{self, Link};
 use crate::claims::report::Lifecycle;
 use crate::claims::texts::Texts;
 use crate::error::Result;
@@ -43,7 +46,7 @@ use recompute::{Failure, Road};
 use serde::Serialize;
 use serde_json::Value;
 use sheet::Sheet;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 /// What to audit beside the texts.
@@ -161,27 +164,36 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     let mut sheets: BTreeMap<(String, DataSet), Sheet> = BTreeMap::new();
     let slugs = experiments(workspace, &texts);
     for slug in &slugs {
-        let (listing, compared, wrong) = hashes::check_files(workspace, slug)?;
+        let mut known = HashMap::new();
+        let (mut unreadable, mut chains) = (Vec::new(), Vec::new());
+        for data in ROW_SETS {
+            let loaded = sheet::load(workspace, slug, data);
+            known.extend(loaded.hashes);
+            unreadable.extend(loaded.findings);
+            chains.extend(loaded.chains);
+            sheets.insert((slug.clone(), data), loaded.sheet);
+        }
+        let (listing, compared, wrong) = hashes::check_files(workspace, slug, &known)?;
         findings.extend(wrong);
         let (receipts, wrong) = hashes::check_receipts(workspace, slug)?;
         findings.extend(wrong);
         files_checked += compared + receipts;
-        for data in ROW_SETS {
-            let (sheet, wrong) = sheet::load(workspace, slug, data)?;
-            findings.extend(wrong);
-            let (walked, wrong) = hashes::check_chain(&sheet, slug, &listing);
-            findings.extend(wrong);
-            rows_checked += walked;
-            sheets.insert((slug.clone(), data), sheet);
-        }
+        findings.extend(unreadable);
+        let (walked, wrong) = hashes::check_chains(chains, slug, &listing);
+        findings.extend(wrong);
+        rows_checked += walked;
     }
     findings.extend(structure(workspace, &texts, &slugs, &sheets));
     findings.extend(planned(workspace, &texts, &slugs, &sheets));
     findings.extend(texts.documents().flat_map(hidden_addresses));
     let mut road = Road::new(workspace, &texts, &sheets);
     findings.extend(claims(&texts, &road, &sheets));
+    let printed: Vec<Link> = texts.documents().flat_map(|document| document.links()).collect();
+    let of_book: Vec<Reference> =
+        options.book.into_iter().flatten().filter_map(|(text, _)| reference(text)).collect();
+    road.prepare(printed.iter().filter_map(|link| link.reference.as_ref().ok()).chain(&of_book));
     let mut verdicts = Vec::new();
-    for link in texts.documents().flat_map(|document| document.links()) {
+    for link in printed {
         let place = format!("{}:{}", link.file, link.line);
         verdicts.push(match &link.reference {
             Ok(reference) => {
@@ -425,9 +437,17 @@ fn cited(road: &Road, reference: &Reference, verdict: Verdict) -> Verdict {
     }
 }
 
+fn address(text: &str) -> &str {
+    text.strip_prefix("derive:").unwrap_or(text)
+}
+
+fn reference(text: &str) -> Option<Reference> {
+    Reference::parse(address(text)).ok()
+}
+
 /// A value of the book against the rows.
 fn judge_value(road: &mut Road, text: &str, value: Option<f64>) -> Entry {
-    let address = text.strip_prefix("derive:").unwrap_or(text);
+    let address = address(text);
     let reference = Reference::parse(address);
     let part = match &reference {
         Ok(reference) => road.part(reference),

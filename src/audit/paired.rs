@@ -3,10 +3,11 @@
 
 use super::bootstrap::{self, Unit};
 use super::distributions::{normal_quantile, t_quantile_975};
-use super::estimators::{Part, Parts, number_of, plain_mean};
+use super::estimators::{Part, Parts, number_of, part_names, plain_mean};
 use super::signflip::{self, PValue};
-use super::walk::Attempt;
-use crate::claims::derivation::{Cluster, Derivation, Weight};
+use super::training;
+use super::walk::{Attempt, within};
+use crate::claims::derivation::{Cluster, Derivation, Population, Weight};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Below this many resampling units the interval is t's.
@@ -32,27 +33,61 @@ type TaskNumbers<'a> = BTreeMap<&'a str, TaskNumber<'a>>;
 /// (seed, train_seed).
 type Seeds = (i64, Option<i64>);
 
-/// (seed, train_seed, arm) of a cell.
-type CellKey<'a> = (i64, Option<i64>, &'a str);
+/// A task's family, and its cells by (seed, train_seed, arm), rising: each with the numbers of its attempts, by rollout.
+struct TaskCells<'a> {
+    family: &'a str,
+    cells: Vec<(i64, Option<i64>, &'a str, Vec<f64>)>,
+}
 
-/// Task → family and the means of its cells.
-type TaskCells<'a> = BTreeMap<&'a str, (&'a str, BTreeMap<CellKey<'a>, f64>)>;
-
-/// The mean of every cell, walking attempt by attempt.
-fn cells<'a>(attempts: &[&'a Attempt]) -> Result<TaskCells<'a>, String> {
-    let mut values: HashMap<(&str, CellKey), Vec<(i64, f64)>> = HashMap::new();
-    let mut family_of: HashMap<&str, &str> = HashMap::new();
-    for attempt in attempts {
-        family_of.entry(&attempt.task).or_insert(&attempt.family);
-        let key = (attempt.seed, attempt.train_seed, attempt.arm.as_str());
-        values.entry((&attempt.task, key)).or_default().push((attempt.rollout, number_of(attempt)?));
+impl TaskCells<'_> {
+    /// The mean of every cell.
+    fn means(&self) -> impl Iterator<Item = (Seeds, f64)> {
+        self.cells.iter().map(|(seed, train_seed, _, values)| ((*seed, *train_seed), plain_mean(values)))
     }
-    let mut tasks: TaskCells = BTreeMap::new();
-    for ((task, key), mut rollouts) in values {
-        rollouts.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        let rewards: Vec<f64> = rollouts.into_iter().map(|(_, reward)| reward).collect();
-        let family = family_of.get(task).copied().unwrap_or("");
-        tasks.entry(task).or_insert((family, BTreeMap::new())).1.insert(key, plain_mean(&rewards));
+}
+
+/// The attempts of one arm.
+pub fn of_arm<'r, 'a>(attempts: &[&'r Attempt<'a>], arm: &str) -> Vec<&'r Attempt<'a>> {
+    attempts.iter().copied().filter(|attempt| attempt.arm == arm).collect()
+}
+
+/// Different texts in rising order, and the place of each given one among them.
+fn ranked<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> (Vec<&'a str>, Vec<u32>) {
+    let mut place: HashMap<&str, u32> = texts.clone().map(|text| (text, 0)).collect();
+    let mut names: Vec<&str> = place.keys().copied().collect();
+    names.sort_unstable();
+    for (at, name) in names.iter().enumerate() {
+        place.insert(name, at as u32);
+    }
+    let places = texts.map(|text| place.get(text).copied().unwrap_or_default()).collect();
+    (names, places)
+}
+
+/// Every task's cells. The attempts are put in the order of the sums, and walked once.
+fn cells<'a>(attempts: &[&Attempt<'a>]) -> Result<BTreeMap<&'a str, TaskCells<'a>>, String> {
+    let (names, places) = ranked(attempts.iter().map(|attempt| attempt.task));
+    let mut family_of: Vec<Option<&str>> = vec![None; names.len()];
+    let mut numbers = Vec::with_capacity(attempts.len());
+    for (attempt, place) in attempts.iter().zip(places) {
+        if let Some(family @ None) = family_of.get_mut(place as usize) {
+            *family = Some(attempt.family);
+        }
+        let seeds = (attempt.seed, attempt.train_seed);
+        numbers.push((place, seeds, attempt.arm, attempt.rollout, number_of(attempt)?));
+    }
+    let order = |x: &(u32, Seeds, &str, i64, f64), y: &(u32, Seeds, &str, i64, f64)| {
+        (x.0, x.1, x.2, x.3).cmp(&(y.0, y.1, y.2, y.3)).then(x.4.total_cmp(&y.4))
+    };
+    numbers.sort_unstable_by(order);
+    let mut tasks = BTreeMap::new();
+    for of_task in numbers.chunk_by(|x, y| x.0 == y.0) {
+        let place = of_task[0].0 as usize;
+        let cells = of_task.chunk_by(|x, y| (x.1, x.2) == (y.1, y.2)).map(|cell| {
+            let (_, (seed, train_seed), arm, ..) = cell[0];
+            (seed, train_seed, arm, cell.iter().map(|attempt| attempt.4).collect())
+        });
+        let family = family_of.get(place).copied().flatten().unwrap_or("");
+        tasks.insert(names[place], TaskCells { family, cells: cells.collect() });
     }
     Ok(tasks)
 }
@@ -95,12 +130,12 @@ fn ratio(units: &[Unit]) -> f64 {
 }
 
 /// Mean, standard error (or why there is none), degrees of freedom, and whether nothing varies.
-struct Spread {
-    mean: f64,
-    error: Result<f64, String>,
-    df: usize,
-    units: usize,
-    nothing_varies: bool,
+pub(super) struct Spread {
+    pub mean: f64,
+    pub error: Result<f64, String>,
+    pub df: usize,
+    pub units: usize,
+    pub nothing_varies: bool,
 }
 
 fn spread(strata: &[Vec<Unit>]) -> Spread {
@@ -141,15 +176,70 @@ pub fn episode_mean(derivation: &Derivation, attempts: &[&Attempt]) -> Result<Pa
     if derivation.arms.len() > 1 {
         return Err("a mean is of one arm".into());
     }
-    let mut tasks = TaskNumbers::new();
-    for (task, (family, cells)) in cells(attempts)? {
-        let means: Vec<f64> = cells.into_values().collect();
-        tasks.insert(task, TaskNumber { family, value: plain_mean(&means) });
-    }
+    let tasks = task_means(attempts)?;
     if tasks.is_empty() {
         return Ok(nothing("no row passes the filter", &["value", "low", "high", "se", "df"]));
     }
-    let spread = spread(&strata(&tasks, derivation.weight, derivation.cluster));
+    Ok(with_t_interval(&tasks, derivation))
+}
+
+/// The mean of each task over its cells.
+fn task_means<'a>(attempts: &[&Attempt<'a>]) -> Result<TaskNumbers<'a>, String> {
+    let mean = |of: TaskCells<'a>| {
+        let means: Vec<f64> = of.means().map(|(_, mean)| mean).collect();
+        TaskNumber { family: of.family, value: plain_mean(&means) }
+    };
+    Ok(cells(attempts)?.into_iter().map(|(task, of)| (task, mean(of))).collect())
+}
+
+/// How many tasks have a mean within the band.
+pub fn tasks_where(derivation: &Derivation, attempts: &[&Attempt]) -> Result<Parts, String> {
+    let Some(band) = &derivation.band else { return Err("the derivation names no `band`".into()) };
+    let tasks = task_means(attempts)?;
+    let n = tasks.len() as f64;
+    let inside = tasks.values().filter(|task| within(task.value, band, SAME)).count() as f64;
+    let some = |x: f64| {
+        if tasks.is_empty() { Part::Undefined("no row passes the filter".into()) } else { Part::Number(x) }
+    };
+    Ok(BTreeMap::from([("value", some(inside)), ("share", some(inside / n)), ("n", Part::Number(n))]))
+}
+
+/// Mean over shared tasks of the share of pairs of attempts, under common seeds, in which the treatment's is the better,
+/// an equal pair counting half.
+pub fn probability_of_improvement(derivation: &Derivation, attempts: &[&Attempt]) -> Result<Parts, String> {
+    let [base, treatment] = derivation.arms.as_slice() else {
+        return Err("two arms are compared".into());
+    };
+    let (base, treatment) = (of_arm(attempts, base), of_arm(attempts, treatment));
+    let exact = trained(&base) == trained(&treatment);
+    let before = cells(&base)?;
+    let mut tasks = TaskNumbers::new();
+    for (task, after) in cells(&treatment)? {
+        let Some(before) = before.get(task) else { continue };
+        let (mut better, mut pairs) = (0.0, 0.0);
+        for (seed, train_seed, _, now) in &after.cells {
+            let facing = before.cells.iter().filter(|b| b.0 == *seed && (!exact || b.1 == *train_seed));
+            for (x, y) in facing.flat_map(|b| &b.3).flat_map(|y| now.iter().map(move |x| (x, y))) {
+                better += if (x - y).abs() <= SAME { 0.5 } else { f64::from(u8::from(x > y)) };
+                pairs += 1.0;
+            }
+        }
+        if pairs > 0.0 {
+            tasks.insert(task, TaskNumber { family: after.family, value: better / pairs });
+        }
+    }
+    if tasks.is_empty() {
+        return Ok(nothing(
+            "the arms share no task under a common seed",
+            &["value", "low", "high", "se", "df"],
+        ));
+    }
+    Ok(with_t_interval(&tasks, derivation))
+}
+
+/// The weighted mean of task numbers with a t interval over resampling units.
+fn with_t_interval(tasks: &TaskNumbers, derivation: &Derivation) -> Parts {
+    let spread = spread(&strata(tasks, derivation.weight, derivation.cluster));
     let interval = if spread.nothing_varies && spread.error.is_ok() {
         Err("nothing varies between tasks".into())
     } else {
@@ -158,10 +248,10 @@ pub fn episode_mean(derivation: &Derivation, attempts: &[&Attempt]) -> Result<Pa
     let mut parts = common(&spread, tasks.len());
     parts.insert("low", or_undefined(interval.clone().map(|i| i.0)));
     parts.insert("high", or_undefined(interval.map(|i| i.1)));
-    Ok(parts)
+    parts
 }
 
-fn t_interval(spread: &Spread) -> Result<(f64, f64), String> {
+pub(super) fn t_interval(spread: &Spread) -> Result<(f64, f64), String> {
     let half = t_quantile_975(spread.df.max(1) as u64) * spread.error.clone()?;
     Ok((spread.mean - half, spread.mean + half))
 }
@@ -188,12 +278,11 @@ pub fn paired_delta(derivation: &Derivation, attempts: &[&Attempt], key_text: &s
     let [base, treatment] = derivation.arms.as_slice() else {
         return Err("a paired difference compares two arms".into());
     };
-    let of = |arm: &String| -> Vec<&Attempt> { attempts.iter().copied().filter(|a| a.arm == *arm).collect() };
-    let (base, treatment) = (of(base), of(treatment));
-    let parts = ["value", "low", "high", "p", "se", "df", "mde"];
+    let (base, treatment) = (of_arm(attempts, base), of_arm(attempts, treatment));
+    let parts: Vec<&str> = part_names(derivation).iter().copied().filter(|part| *part != "n").collect();
     let mut family_of: HashMap<&str, &str> = HashMap::new();
     for attempt in attempts {
-        if *family_of.entry(&attempt.task).or_insert(&attempt.family) != attempt.family {
+        if *family_of.entry(attempt.task).or_insert(attempt.family) != attempt.family {
             return Ok(nothing(&format!("task `{}` stands in two families", attempt.task), &parts));
         }
     }
@@ -202,7 +291,19 @@ pub fn paired_delta(derivation: &Derivation, attempts: &[&Attempt], key_text: &s
         return Ok(nothing("the arms share no task under a common seed", &parts));
     }
     let strata = strata(&tasks, derivation.weight, derivation.cluster);
-    let spread = spread(&strata);
+    let mut spread = spread(&strata);
+    let of_seeds = match derivation.population {
+        Population::Tasks => None,
+        Population::TasksXTrainSeeds => {
+            if derivation.weight != Weight::Task || derivation.cluster != Cluster::Task {
+                let why = "training is spoken of with single tasks that weigh the same";
+                return Ok(nothing(why, &parts));
+            }
+            let cells = training_cells(&base, &treatment)?;
+            spread = training::spread(&cells, spread.mean, tasks.len());
+            Some(training::contributions(&cells))
+        }
+    };
     let mut parts = common(&spread, tasks.len());
     let minimum = if spread.nothing_varies {
         Err("nothing varies between tasks".into())
@@ -210,10 +311,21 @@ pub fn paired_delta(derivation: &Derivation, attempts: &[&Attempt], key_text: &s
         spread.error.clone().map(|error| (normal_quantile(0.975) + normal_quantile(0.8)) * error)
     };
     parts.insert("mde", or_undefined(minimum));
-    parts.insert("p", sign_flip(&strata));
-    let (low, high) = headline(&strata, &spread, &base, &treatment, key_text);
+    let (p, (low, high)) = match of_seeds {
+        None => (sign_flip(&strata), headline(&strata, &spread, &base, &treatment, key_text)),
+        Some(sums) => (
+            sums.map_or_else(Part::Undefined, |sums| flipped(&sums)),
+            training::interval(&spread, same_tokens(&base, &treatment)),
+        ),
+    };
+    parts.insert("p", p);
     parts.insert("low", low);
     parts.insert("high", high);
+    if let Some(margin) = derivation.margin {
+        let within_margin = training::within_margin(&spread, margin);
+        parts.insert("non_inferiority_p", or_undefined(within_margin.clone().map(|p| p.0)));
+        parts.insert("equivalence_p", or_undefined(within_margin.map(|p| p.1)));
+    }
     Ok(parts)
 }
 
@@ -243,29 +355,60 @@ pub fn trained(arm: &[&Attempt]) -> bool {
 
 /// One difference a task over the cells that both arms have. An arm without any training seed
 /// stands against every training seed of the other.
-fn differences<'a>(base: &[&'a Attempt], treatment: &[&'a Attempt]) -> Result<TaskNumbers<'a>, String> {
+fn differences<'a>(base: &[&Attempt<'a>], treatment: &[&Attempt<'a>]) -> Result<TaskNumbers<'a>, String> {
+    let of_task = |(task, family, pairs): (&'a str, &'a str, Vec<Facing>)| {
+        let base_mean = plain_mean(&pairs.iter().map(|pair| pair.1).collect::<Vec<_>>());
+        let treatment_mean = plain_mean(&pairs.iter().map(|pair| pair.2).collect::<Vec<_>>());
+        (task, TaskNumber { family, value: treatment_mean - base_mean })
+    };
+    Ok(facing(base, treatment)?.into_iter().map(of_task).collect())
+}
+
+/// Two cells that stand against each other: their seeds, the base's mean, the treatment's.
+type Facing = (Seeds, f64, f64);
+
+/// Every task's cells that both arms have, in rising order of their seeds.
+fn facing<'a>(
+    base: &[&Attempt<'a>],
+    treatment: &[&Attempt<'a>],
+) -> Result<Vec<(&'a str, &'a str, Vec<Facing>)>, String> {
     let exact = trained(base) == trained(treatment);
     let before = cells(base)?;
-    let mut tasks = TaskNumbers::new();
-    for (task, (family, after)) in cells(treatment)? {
-        let Some((_, before)) = before.get(task) else { continue };
-        let mut pairs: Vec<(Seeds, f64, f64)> = Vec::new();
-        for ((seed, train_seed, _), reward) in &after {
-            for ((base_seed, base_train_seed, _), base_reward) in before {
-                if seed == base_seed && (!exact || train_seed == base_train_seed) {
-                    pairs.push(((*seed, train_seed.or(*base_train_seed)), *base_reward, *reward));
+    let mut tasks = Vec::new();
+    for (task, after) in cells(treatment)? {
+        let Some(before) = before.get(task) else { continue };
+        let before: Vec<(Seeds, f64)> = before.means().collect();
+        let mut pairs: Vec<Facing> = Vec::new();
+        for ((seed, train_seed), reward) in after.means() {
+            for ((base_seed, base_train_seed), base_reward) in &before {
+                if seed == *base_seed && (!exact || train_seed == *base_train_seed) {
+                    pairs.push(((seed, train_seed.or(*base_train_seed)), *base_reward, reward));
                 }
             }
         }
-        if pairs.is_empty() {
-            continue;
+        if !pairs.is_empty() {
+            pairs.sort_by_key(|pair| pair.0);
+            tasks.push((task, after.family, pairs));
         }
-        pairs.sort_by_key(|pair| pair.0);
-        let base_mean = plain_mean(&pairs.iter().map(|pair| pair.1).collect::<Vec<_>>());
-        let treatment_mean = plain_mean(&pairs.iter().map(|pair| pair.2).collect::<Vec<_>>());
-        tasks.insert(task, TaskNumber { family, value: treatment_mean - base_mean });
     }
     Ok(tasks)
+}
+
+/// The difference of every (task, training seed), in rising order.
+fn training_cells<'a>(
+    base: &[&Attempt<'a>],
+    treatment: &[&Attempt<'a>],
+) -> Result<Vec<training::Cell<'a>>, String> {
+    let mut cells = Vec::new();
+    for (task, _, mut pairs) in facing(base, treatment)? {
+        pairs.sort_by_key(|pair| (pair.0.1, pair.0.0));
+        for of_seed in pairs.chunk_by(|a, b| a.0.1 == b.0.1) {
+            let mean = |of: fn(&Facing) -> f64| plain_mean(&of_seed.iter().map(of).collect::<Vec<_>>());
+            let train_seed = of_seed[0].0.1;
+            cells.push(training::Cell { task, train_seed, difference: mean(|p| p.2) - mean(|p| p.1) });
+        }
+    }
+    Ok(cells)
 }
 
 fn sign_flip(strata: &[Vec<Unit>]) -> Part {
@@ -274,7 +417,11 @@ fn sign_flip(strata: &[Vec<Unit>]) -> Part {
         let share = if strata.len() > 1 { stratum.len() as f64 } else { 1.0 };
         contributions.extend(stratum.iter().map(|unit| unit.sum / share));
     }
-    match signflip::p_value(&contributions) {
+    flipped(&contributions)
+}
+
+fn flipped(contributions: &[f64]) -> Part {
+    match signflip::p_value(contributions) {
         PValue::Exact(p) => Part::Number(p),
         PValue::Simulated { p, low, high } => Part::Within { value: p, low, high },
     }
@@ -326,9 +473,9 @@ fn distinct_values(strata: &[Vec<Unit>]) -> usize {
 
 /// Whether every attempt of either arm has a counterpart that sampled the very same tokens.
 fn same_tokens(base: &[&Attempt], treatment: &[&Attempt]) -> bool {
-    let streams = |arm: &[&Attempt]| -> BTreeSet<(String, i64, i64, String)> {
-        arm.iter().map(|a| (a.task.clone(), a.seed, a.rollout, a.tokens.clone())).collect()
-    };
+    fn streams<'a>(arm: &[&Attempt<'a>]) -> BTreeSet<(&'a str, i64, i64, &'a str)> {
+        arm.iter().map(|a| (a.task, a.seed, a.rollout, a.tokens)).collect()
+    }
     let (left, right) = (streams(base), streams(treatment));
     !left.is_empty() && left == right && left.iter().all(|stream| !stream.3.is_empty())
 }

@@ -8,6 +8,7 @@ use super::sheet::Sheet;
 use super::{Finding, decision, receipts, units, verdicts, weights};
 use crate::claims::front_matter::Document;
 use crate::claims::report::{Lifecycle, ReportFront, Verdict};
+use crate::episode::columns::RowAt;
 use crate::experiment::{Plan, Stage, lock};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -50,7 +51,7 @@ impl Case<'_> {
     }
 
     /// Whether the plan lets an endpoint answer in the event of this episode.
-    pub fn is_served(&self, row: &[crate::episode::row::Cell]) -> bool {
+    pub fn is_served(&self, row: RowAt<'_>) -> bool {
         let seed = self.episodes.whole(row, "seed").and_then(|seed| u64::try_from(seed).ok());
         self.episodes.text(row, "arm") != "harvest"
             && seed.is_some_and(|seed| self.plan.endpoint_of(seed).is_some())
@@ -90,7 +91,7 @@ fn plan_lock(case: &Case, stage: Stage) -> Vec<Finding> {
     let file = case.receipt_path(&format!("plan-{}", stage.as_str()));
     let wrong = |detail: String| Finding::new("plan_lock", &file, None, detail);
     let mut episodes = case.episodes.rows().filter(|(_, _, row)| {
-        stage != Stage::Train && (case.episodes.text(row, "arm") == "harvest") == (stage == Stage::Harvest)
+        stage != Stage::Train && (case.episodes.text(*row, "arm") == "harvest") == (stage == Stage::Harvest)
     });
     let path = case.workspace.join(&file);
     if !path.is_file() {

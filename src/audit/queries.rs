@@ -3,7 +3,7 @@
 //! receipt, a fact) stands in it as a number, with a remark where it is from.
 
 use super::sql::derivation_sql;
-use crate::claims::derivation::{DataSet, Derivation, Reference};
+use crate::claims::derivation::{DataSet, Derivation, Estimator, Reference};
 use crate::claims::formula::{Extreme, Formula, OfRows, Operator};
 use std::collections::BTreeMap;
 
@@ -42,6 +42,9 @@ fn one(declared: &Declared, scope: &str, id: &str) -> Result<String, &'static st
     let Some((derivation, Some(files))) = found else { return Err("it cannot be computed as declared") };
     match derivation.data {
         DataSet::Plan | DataSet::Receipts | DataSet::Facts => Err("it is a single value and no row"),
+        DataSet::Derivations if derivation.estimator != Estimator::Value => {
+            Err("it adjusts p values, which SQL does not have")
+        }
         DataSet::Derivations => {
             let of = derivation.of.as_deref().unwrap_or_default();
             let formula = Formula::parse(of, scope).map_err(|_| "it is no formula")?;
@@ -55,7 +58,8 @@ fn one(declared: &Declared, scope: &str, id: &str) -> Result<String, &'static st
 }
 
 /// Parts that a query gives as the derivation does; its interval may be the bootstrap's, which SQL does not draw.
-const PARTS: [&str; 8] = ["value", "n", "se", "df", "gained", "lost", "both", "neither"];
+const PARTS: [&str; 10] =
+    ["value", "n", "se", "df", "gained", "lost", "both", "neither", "share", "zero_share"];
 
 /// A number as an SQL expression.
 fn number(declared: &Declared, reference: &Reference) -> Option<String> {
@@ -66,6 +70,7 @@ fn number(declared: &Declared, reference: &Reference) -> Option<String> {
             let from = derivation.of.as_deref().unwrap_or_default().replace("*/", "* /");
             Some(format!("CAST('{x:e}' AS DOUBLE) /* {from} */"))
         }
+        DataSet::Derivations if derivation.estimator != Estimator::Value => None,
         DataSet::Derivations => {
             expression(declared, &Formula::parse(derivation.of.as_deref()?, &reference.scope).ok()?)
         }

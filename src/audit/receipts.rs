@@ -7,6 +7,7 @@ use super::hashes::json;
 use super::paired::SAME;
 use super::plan_rules::Case;
 use super::walk::number;
+use crate::episode::columns::RowAt;
 use crate::episode::row::Cell;
 use crate::experiment::Gate;
 use serde_json::{Map, Value, json};
@@ -112,7 +113,7 @@ fn base_scores(case: &Case) -> BTreeMap<String, f64> {
         if let (true, Cell::Real(reward)) =
             (calibrates && sheet.text(row, "arm") == base.name, sheet.cell(row, "reward"))
         {
-            rewards.entry(sheet.text(row, "family").to_string()).or_default().push(*reward);
+            rewards.entry(sheet.text(row, "family").to_string()).or_default().push(reward);
         }
     }
     rewards.into_iter().map(|(family, rewards)| (family, plain_mean(&rewards))).collect()
@@ -132,14 +133,14 @@ fn training(case: &Case) -> Vec<Finding> {
     stated.bound(std::iter::once(format!("training/{seed}.parquet")));
     stated.wrong.extend(configuration(case, seed));
     let sheet = case.training;
-    let rows: Vec<&[Cell]> = sheet
+    let rows: Vec<RowAt> = sheet
         .rows()
         .map(|(_, _, row)| row)
-        .filter(|row| sheet.whole(row, "train_seed") == Some(seed))
+        .filter(|row| sheet.whole(*row, "train_seed") == Some(seed))
         .collect();
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return stated.wrong };
-    let of = |row: &[Cell], column: &str| json!(number(sheet.cell(row, column)));
-    let tokens: i64 = rows.iter().filter_map(|row| sheet.whole(row, "tokens")).sum();
+    let of = |row: &RowAt, column: &str| json!(number(&sheet.cell(*row, column)));
+    let tokens: i64 = rows.iter().filter_map(|row| sheet.whole(*row, "tokens")).sum();
     stated.holds("steps", &json!(rows.len()), "the rows give");
     stated.holds("tokens", &json!(tokens), "the rows give");
     stated.holds("first_loss", &of(first, "loss"), "the rows give");
@@ -176,7 +177,7 @@ fn harvest(case: &Case) -> Vec<Finding> {
         return stated.wrong;
     }
     let mut families: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, _, row) in sheet.rows().filter(|(_, _, row)| *sheet.cell(row, "kept") == Cell::Flag(true)) {
+    for (_, _, row) in sheet.rows().filter(|(_, _, row)| sheet.cell(*row, "kept") == Cell::Flag(true)) {
         *families.entry(sheet.text(row, "family")).or_default() += 1;
     }
     let enough = families.values().sum::<usize>() >= case.plan.harvest.minimum_rows

@@ -1,16 +1,19 @@
-//! Finds the declaration behind a reference, walks the rows it is about, and keeps what was
-//! recomputed, so that a number printed ten times is walked once.
+//! Finds the declaration behind a reference and keeps what was recomputed. All numbers that anything asks for are gathered
+//! first, so that each declaration's rows are walked once, on all cores, and let go again.
 
 use super::estimators::{self, Part, Parts};
+use super::families;
 use super::lookup;
 use super::sheet::{self, Sheet};
 use super::walk::{Attempt, walk};
 use crate::claims::derivation::{DataSet, Derivation, Estimator, Reference};
+use crate::claims::family;
 use crate::claims::formula::{Extreme, Formula, OfRows, Operator};
 use crate::claims::texts::Texts;
+use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// Why a reference has no recomputed number.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,13 +30,30 @@ type Name = (String, String);
 /// A declaration, or one row of its table.
 type Group = (Name, Option<String>);
 
+/// What was recomputed of one declaration over rows.
+struct Walked {
+    /// The labels of its table.
+    labels: BTreeSet<String>,
+    /// The whole (no label) and the rows that were asked for.
+    parts: Vec<(Option<String>, Result<Arc<Parts>, Failure>)>,
+}
+
+/// What is asked of one declaration.
+#[derive(Default)]
+struct Asked {
+    groups: BTreeSet<Option<String>>,
+    /// Every row of its table, whatever there is.
+    all_rows: bool,
+}
+
 /// The second road: declarations, sheets and what was recomputed so far.
 pub struct Road<'a> {
     workspace: &'a Path,
     texts: &'a Texts,
     sheets: &'a BTreeMap<(String, DataSet), Sheet>,
-    walked: HashMap<Name, Result<Rc<Vec<Attempt>>, String>>,
-    computed: HashMap<Group, Result<Rc<Parts>, Failure>>,
+    claims: HashMap<&'a str, usize>,
+    labels: HashMap<Name, BTreeSet<String>>,
+    computed: HashMap<Group, Result<Arc<Parts>, Failure>>,
     /// Formulas that are being worked out.
     under_way: Vec<Name>,
 }
@@ -49,10 +69,65 @@ impl<'a> Road<'a> {
             workspace,
             texts,
             sheets,
-            walked: HashMap::new(),
+            claims: texts.claims.iter().enumerate().map(|(at, claim)| (claim.id.as_str(), at)).collect(),
+            labels: HashMap::new(),
             computed: HashMap::new(),
             under_way: Vec::new(),
         }
+    }
+
+    /// Recomputes what is behind many references, and what their formulas rest on, each declaration's rows once.
+    pub fn prepare<'r>(&mut self, references: impl Iterator<Item = &'r Reference>) {
+        let mut asked: BTreeMap<Name, Asked> = BTreeMap::new();
+        let mut seen: BTreeSet<Name> = BTreeSet::new();
+        let mut next: Vec<(Reference, bool)> =
+            references.map(|reference| (reference.clone(), false)).collect();
+        while let Some((reference, all_rows)) = next.pop() {
+            let Some((derivation, _)) = self.declaration(&reference) else { continue };
+            let name = (reference.scope.clone(), reference.id.clone());
+            if derivation.data != DataSet::Derivations {
+                let asked = asked.entry(name).or_default();
+                asked.all_rows |= all_rows;
+                asked.groups.insert(reference.row);
+            } else if seen.insert(name) {
+                let of = derivation.of.as_deref().unwrap_or("");
+                if let Ok(formula) = Formula::parse(of, &reference.scope) {
+                    next.extend(formula.numbers().into_iter().map(|(inner, all)| (inner.clone(), all)));
+                }
+                next.extend(families::named(derivation, &reference.scope).into_iter().map(|one| (one, true)));
+            }
+        }
+        let over_rows: Vec<(Name, Asked, &Derivation, &Sheet)> = asked
+            .into_iter()
+            .filter_map(|(name, asked)| {
+                let whole =
+                    Reference { scope: name.0.clone(), id: name.1.clone(), row: None, part: "value".into() };
+                let (derivation, slug) = self.declaration(&whole)?;
+                let sheet = self.sheet(derivation, slug)?;
+                Some((name, asked, derivation, sheet))
+            })
+            .collect();
+        let walked: Vec<(Name, Walked)> = over_rows
+            .into_par_iter()
+            .map(|(name, asked, derivation, sheet)| {
+                let walked = recompute(&name, derivation, sheet, asked);
+                (name, walked)
+            })
+            .collect();
+        for (name, Walked { labels, parts }) in walked {
+            for (label, parts) in parts {
+                self.computed.insert((name.clone(), label), parts);
+            }
+            self.labels.insert(name, labels);
+        }
+    }
+
+    /// The rows that a declaration is about, if it is about rows that are there and can be read.
+    fn sheet(&self, derivation: &Derivation, slug: &str) -> Option<&'a Sheet> {
+        let sheet = self.sheets.get(&(slug.to_string(), derivation.data))?;
+        let of_rows = sheet::folder(derivation.data).is_some() && derivation.estimator != Estimator::Value;
+        let ready = !sheet.unreadable.is_empty() || matches!(self.pending(sheet, derivation, slug), Ok(None));
+        (of_rows && ready).then_some(sheet)
     }
 
     /// The declaration of a reference and the experiment whose data it reads.
@@ -61,7 +136,7 @@ impl<'a> Road<'a> {
             let derivation = experiment.report.front.derivations.get(&reference.id)?;
             return Some((derivation, derivation.experiment.as_deref().unwrap_or(&experiment.slug)));
         }
-        let claim = self.texts.claims.iter().find(|claim| claim.id == reference.scope)?;
+        let claim = self.texts.claims.get(*self.claims.get(reference.scope.as_str())?)?;
         let derivation = claim.derivations.get(&reference.id)?;
         Some((derivation, derivation.experiment.as_deref()?))
     }
@@ -78,6 +153,7 @@ impl<'a> Road<'a> {
                 Some(derivation) if derivation.data == DataSet::Derivations => {
                     let formula = Formula::parse(derivation.of.as_deref().unwrap_or(""), &reference.scope);
                     next.extend(formula.iter().flat_map(Formula::references).cloned());
+                    next.extend(families::named(derivation, &reference.scope));
                 }
                 _ => {}
             }
@@ -97,7 +173,7 @@ impl<'a> Road<'a> {
         let parts = match self.computed.get(&key) {
             Some(parts) => parts.clone(),
             None => {
-                let parts = self.compute(reference, derivation, slug).map(Rc::new);
+                let parts = self.compute(reference, derivation, slug);
                 self.computed.insert(key, parts.clone());
                 parts
             }
@@ -112,9 +188,12 @@ impl<'a> Road<'a> {
         reference: &Reference,
         derivation: &Derivation,
         slug: &str,
-    ) -> Result<Parts, Failure> {
+    ) -> Result<Arc<Parts>, Failure> {
+        if matches!(derivation.estimator, Estimator::Holm | Estimator::BenjaminiHochberg) {
+            return self.adjusted(reference, derivation).map(Arc::new);
+        }
         if derivation.data == DataSet::Derivations {
-            return self.formula(reference, derivation);
+            return self.formula(reference, derivation).map(Arc::new);
         }
         if sheet::folder(derivation.data).is_none() || derivation.estimator == Estimator::Value {
             let of = derivation.of.as_deref().unwrap_or("");
@@ -124,7 +203,7 @@ impl<'a> Road<'a> {
                 ));
             }
             let value = lookup::value(self.workspace, slug, derivation.data, of).map_err(Failure::Wrong)?;
-            return Ok(Parts::from([("value", value)]));
+            return Ok(Arc::new(Parts::from([("value", value)])));
         }
         let Some(sheet) = self.sheets.get(&(slug.to_string(), derivation.data)) else {
             return Err(Failure::Wrong(format!("there is no `data/{slug}`")));
@@ -134,28 +213,75 @@ impl<'a> Road<'a> {
         {
             let none =
                 estimators::part_names(derivation).iter().map(|part| (*part, Part::Undefined(why.clone())));
-            return Ok(none.collect());
+            return Ok(Arc::new(none.collect()));
         }
-        let attempts = self.attempts(reference, derivation, sheet).map_err(Failure::Unverifiable)?;
-        let group: Vec<&Attempt> = match &reference.row {
-            None => attempts.iter().collect(),
-            Some(label) => {
-                if derivation.by.is_none() {
-                    return Err(Failure::Wrong(format!(
-                        "`{}` has no rows: it declares no `by`",
-                        reference.id
-                    )));
-                }
-                let group: Vec<&Attempt> =
-                    attempts.iter().filter(|a| a.label.as_ref() == Some(label)).collect();
-                if group.is_empty() {
-                    let column = derivation.by.as_deref().unwrap_or("");
-                    return Err(Failure::Wrong(format!("no row has `{label}` in `{column}`")));
-                }
-                group
+        let name = (reference.scope.clone(), reference.id.clone());
+        let asked = Asked { groups: BTreeSet::from([reference.row.clone()]), all_rows: false };
+        let walked = recompute(&name, derivation, sheet, asked);
+        self.labels.insert(name, walked.labels);
+        walked
+            .parts
+            .into_iter()
+            .next()
+            .map_or_else(|| Err(Failure::Wrong("nothing was asked".into())), |(_, p)| p)
+    }
+
+    /// p values of a family of tests, adjusted for their number; one row a test.
+    fn adjusted(&mut self, reference: &Reference, derivation: &Derivation) -> Result<Parts, Failure> {
+        let name = (reference.scope.clone(), reference.id.clone());
+        if self.under_way.contains(&name) {
+            return Err(Failure::Wrong(format!("`{}` depends on itself", reference.id)));
+        }
+        self.under_way.push(name);
+        let tests = self.tests(derivation, &reference.scope);
+        self.under_way.pop();
+        let tests = match tests? {
+            Ok(tests) => tests,
+            Err(why) => {
+                let none = |part: &&'static str| (*part, Part::Undefined(why.clone()));
+                return Ok(["value", "n"].iter().map(none).collect());
             }
         };
-        estimators::compute(derivation, &group, &reference.key_text()).map_err(Failure::Unverifiable)
+        let p: Vec<f64> = tests.iter().map(|(_, p)| *p).collect();
+        let adjusted = families::adjust(derivation.estimator, &p);
+        match &reference.row {
+            None => Ok(Parts::from([
+                ("value", Part::Number(adjusted.iter().filter(|p| **p < 0.05).count() as f64)),
+                ("n", Part::Number(p.len() as f64)),
+            ])),
+            Some(label) => {
+                let at = tests.iter().position(|(name, _)| name == label).ok_or_else(|| {
+                    Failure::Wrong(format!("`{label}` is none of the tests of `{}`", reference.id))
+                })?;
+                let own = Part::Number(adjusted.get(at).copied().unwrap_or(1.0));
+                Ok(Parts::from([("value", own), ("n", Part::Number(p.len() as f64))]))
+            }
+        }
+    }
+
+    /// The tests of a family by label, each with its own p value; or why one has none.
+    fn tests(
+        &mut self,
+        derivation: &Derivation,
+        scope: &str,
+    ) -> Result<Result<Vec<(String, f64)>, String>, Failure> {
+        let mut tests = Vec::new();
+        for named in families::named(derivation, scope) {
+            let rows = match self.declaration(&named) {
+                Some((of, _)) if of.by.is_some() && named.row.is_none() => {
+                    self.labels(&named)?.into_iter().map(Some).collect()
+                }
+                _ => vec![named.row.clone()],
+            };
+            for row in rows {
+                let one = Reference { row, ..named.clone() };
+                match self.work_out(&Formula::Of(one.clone()))? {
+                    Ok(p) => tests.push((family::label(&one), p)),
+                    Err(why) => return Ok(Err(format!("`{}`: {why}", family::label(&one)))),
+                }
+            }
+        }
+        Ok(Ok(tests))
     }
 
     /// A formula over other numbers of this road.
@@ -251,15 +377,19 @@ impl<'a> Road<'a> {
         if derivation.by.is_none() {
             return Err(Failure::Wrong(format!("`{}` has no rows: it declares no `by`", table.id)));
         }
-        let attempts = self.attempts(table, derivation, sheet).map_err(Failure::Unverifiable)?;
-        Ok(attempts.iter().filter_map(|a| a.label.clone()).collect())
+        let name = (table.scope.clone(), table.id.clone());
+        if let Some(labels) = self.labels.get(&name) {
+            return Ok(labels.clone());
+        }
+        let attempts = walk(sheet, derivation).map_err(Failure::Unverifiable)?;
+        Ok(attempts.iter().filter_map(|a| a.label.as_deref().map(str::to_owned)).collect())
     }
 
     /// Why nothing can be said yet: no rows at all, or none of an arm that the plan names.
     fn pending(&self, sheet: &Sheet, derivation: &Derivation, slug: &str) -> Result<Option<String>, Failure> {
-        let empty = sheet.rows().next().is_none();
-        let has_rows = |arm: &String| sheet.rows().any(|(_, _, row)| sheet.text(row, "arm") == arm.as_str());
-        if let Some(missing) = derivation.arms.iter().find(|arm| !has_rows(arm)) {
+        let empty = sheet.files.iter().all(|file| file.columns.is_empty());
+        let arms = if derivation.arms.is_empty() { BTreeSet::new() } else { sheet.texts("arm") };
+        if let Some(missing) = derivation.arms.iter().find(|arm| !arms.contains(arm.as_str())) {
             let plan = lookup::toml_file(self.workspace, &format!("data/{slug}/experiment.toml"))
                 .unwrap_or_default();
             let arms = plan.get("arms").and_then(|arms| arms.as_array());
@@ -272,15 +402,46 @@ impl<'a> Road<'a> {
         }
         Ok(empty.then(|| "no rows yet".into()))
     }
+}
 
-    fn attempts(
-        &mut self,
-        reference: &Reference,
-        derivation: &Derivation,
-        sheet: &Sheet,
-    ) -> Result<Rc<Vec<Attempt>>, String> {
-        let key = (reference.scope.clone(), reference.id.clone());
-        let walked = self.walked.entry(key).or_insert_with(|| walk(sheet, derivation).map(Rc::new));
-        walked.clone()
+/// Walks the rows of a declaration once, and computes what is asked of it.
+fn recompute(name: &Name, derivation: &Derivation, sheet: &Sheet, asked: Asked) -> Walked {
+    let attempts = match walk(sheet, derivation) {
+        Ok(attempts) => attempts,
+        Err(why) => {
+            let failed = |group| (group, Err(Failure::Unverifiable(why.clone())));
+            return Walked { labels: BTreeSet::new(), parts: asked.groups.into_iter().map(failed).collect() };
+        }
+    };
+    let mut by_label: BTreeMap<&str, Vec<&Attempt>> = BTreeMap::new();
+    for attempt in &attempts {
+        if let Some(label) = attempt.label.as_deref() {
+            by_label.entry(label).or_default().push(attempt);
+        }
     }
+    let mut groups = asked.groups;
+    if asked.all_rows {
+        groups.extend(by_label.keys().map(|label| Some((*label).to_owned())));
+    }
+    let one = |group: &Option<String>| -> Result<Arc<Parts>, Failure> {
+        let whole: Vec<&Attempt>;
+        let rows = match group {
+            None => {
+                whole = attempts.iter().collect();
+                &whole
+            }
+            Some(_) if derivation.by.is_none() => {
+                return Err(Failure::Wrong(format!("`{}` has no rows: it declares no `by`", name.1)));
+            }
+            Some(label) => by_label.get(label.as_str()).ok_or_else(|| {
+                let column = derivation.by.as_deref().unwrap_or("");
+                Failure::Wrong(format!("no row has `{label}` in `{column}`"))
+            })?,
+        };
+        let key =
+            Reference { scope: name.0.clone(), id: name.1.clone(), row: group.clone(), part: String::new() };
+        estimators::compute(derivation, rows, &key.key_text()).map(Arc::new).map_err(Failure::Unverifiable)
+    };
+    let parts = groups.into_par_iter().map(|group| (group.clone(), one(&group))).collect();
+    Walked { labels: by_label.keys().map(|label| (*label).to_owned()).collect(), parts }
 }

@@ -4,9 +4,11 @@
 
 use super::sheet::Sheet;
 use super::{Finding, agreement};
+use crate::episode::columns::RowAt;
 use crate::episode::row::Cell;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 /// What the rules look at, for one experiment.
 pub struct Experiment<'a> {
@@ -110,17 +112,43 @@ fn file_names(sheet: &Sheet, slug: &str) -> Vec<Finding> {
 
 /// Rows that share their key with an earlier one.
 pub fn duplicates(sheet: &Sheet, key: &[&str]) -> Vec<Finding> {
+    // Only the hash of a key is kept of each row; rows with the same one are looked at again.
+    let state = RandomState::new();
+    let hash_of = |row: RowAt<'_>| {
+        let mut hasher = state.build_hasher();
+        for column in key {
+            match sheet.columns.get(column).and_then(|at| row.text(*at)) {
+                Some(text) => text.hash(&mut hasher),
+                None => sheet.cell(row, column).to_string().hash(&mut hasher),
+            }
+        }
+        hasher.finish()
+    };
+    let mut hashes: Vec<(u64, u32, u32)> = Vec::new();
+    for (at, file) in sheet.files.iter().enumerate() {
+        hashes.extend(file.columns.iter().zip(0..).map(|(row, number)| (hash_of(row), at as u32, number)));
+    }
+    hashes.sort_unstable();
+    let mut repeated: Vec<(u32, u32)> = Vec::new();
+    for same in hashes.chunk_by(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
+        repeated.extend(same.iter().map(|(_, file, row)| (*file, *row)));
+    }
+    repeated.sort_unstable();
     let mut seen: HashMap<String, (&str, usize)> = HashMap::new();
     let mut twice = Gathered::new("duplicate_row");
-    for (file, number, row) in sheet.rows() {
+    for (file, row) in repeated {
+        let Some(file) = sheet.files.get(file as usize) else { continue };
+        let (number, row) = (row as usize + 1, file.columns.row(row as usize));
         let name: Vec<String> = key.iter().map(|column| sheet.cell(row, column).to_string()).collect();
         let name = name.join(" / ");
         match seen.get(&name) {
             Some((first_file, first)) => {
-                twice.add(file, number, || format!("{name} already stands in row {first} of {first_file}"));
+                twice.add(&file.path, number, || {
+                    format!("{name} already stands in row {first} of {first_file}")
+                });
             }
             None => {
-                seen.insert(name, (file, number));
+                seen.insert(name, (&file.path, number));
             }
         }
     }
@@ -133,7 +161,7 @@ pub fn rewards(sheet: &Sheet) -> Vec<Finding> {
     for (file, number, row) in sheet.rows() {
         for column in ["reward", "partial"] {
             if let Cell::Real(score) = sheet.cell(row, column)
-                && !(0.0..=1.0).contains(score)
+                && !(0.0..=1.0).contains(&score)
             {
                 outside.add(file, number, || format!("`{column}` is {score}"));
             }
@@ -143,7 +171,7 @@ pub fn rewards(sheet: &Sheet) -> Vec<Finding> {
 }
 
 /// Whether an episode row belongs to the evaluation, not to a calibration of the base arm.
-pub fn evaluates(sheet: &Sheet, row: &[Cell]) -> bool {
+pub fn evaluates(sheet: &Sheet, row: RowAt<'_>) -> bool {
     !matches!(sheet.text(row, "event"), "calibrate" | "null" | "harvest")
 }
 
@@ -154,7 +182,7 @@ type Attempted<'a> = BTreeSet<(&'a str, i64)>;
 fn missing_pairs(experiment: &Experiment) -> Vec<Finding> {
     let sheet = experiment.episodes;
     let mut attempts: BTreeMap<i64, BTreeMap<&str, Attempted>> = BTreeMap::new();
-    for (_, _, row) in sheet.rows().filter(|(_, _, row)| evaluates(sheet, row)) {
+    for (_, _, row) in sheet.rows().filter(|(_, _, row)| evaluates(sheet, *row)) {
         let Some(seed) = sheet.whole(row, "seed") else { continue };
         let attempt = (sheet.text(row, "task_id"), sheet.whole(row, "rollout").unwrap_or(0));
         attempts.entry(seed).or_default().entry(sheet.text(row, "arm")).or_default().insert(attempt);
@@ -199,12 +227,12 @@ fn idle_adapters(experiment: &Experiment) -> Vec<Finding> {
             sheet.whole(row, "rollout").unwrap_or(0),
         )
     };
-    for (_, _, row) in sheet.rows().filter(|(_, _, row)| sheet.text(row, "arm") == base) {
+    for (_, _, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "arm") == base) {
         plain.insert(key(row), sheet.text(row, "tokens_sha256"));
     }
     let mut compared: BTreeMap<&str, (usize, bool, &str)> = BTreeMap::new();
     for (file, _, row) in sheet.rows() {
-        if *sheet.cell(row, "adapter_sha256") == Cell::Null {
+        if sheet.cell(row, "adapter_sha256") == Cell::Null {
             continue;
         }
         // Without token ids nobody can say that they are the same.

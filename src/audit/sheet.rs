@@ -1,12 +1,14 @@
 //! The raw rows of one data set of one experiment, as the audit holds them: files in order of
-//! their path, rows in file order, values by column name. Nothing is typed, cached or summed.
+//! their path, rows in file order, values by column name. Nothing is cached or summed.
 
 use super::Finding;
+use super::hashes::{self, Chain};
 use crate::claims::derivation::DataSet;
+use crate::episode::columns::{self, Columns, RowAt, Values};
 use crate::episode::row::{CallRow, Cell, EpisodeRow, HarvestRow, ImportedRow, Row, TrainingRow};
-use crate::episode::table;
-use crate::error::Result;
-use std::collections::HashMap;
+use crate::hash::sha256_hex;
+use rayon::prelude::*;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 /// One file's rows.
@@ -14,8 +16,8 @@ use std::path::Path;
 pub struct SheetFile {
     /// Path relative to the workspace, with `/`.
     pub path: String,
-    /// Rows in file order; each has one cell a column.
-    pub rows: Vec<Vec<Cell>>,
+    /// Its rows, in file order.
+    pub columns: Columns,
 }
 
 /// All rows of one data set of one experiment.
@@ -31,32 +33,54 @@ pub struct Sheet {
 
 impl Sheet {
     /// The value of a column in a row; `Null` also where the sheet has no such column.
-    pub fn cell<'a>(&self, row: &'a [Cell], column: &str) -> &'a Cell {
-        self.columns.get(column).and_then(|at| row.get(*at)).unwrap_or(&Cell::Null)
+    pub fn cell(&self, row: RowAt<'_>, column: &str) -> Cell {
+        self.columns.get(column).map_or(Cell::Null, |at| row.cell(*at))
     }
 
     /// The text of a column, or `""`.
-    pub fn text<'a>(&self, row: &'a [Cell], column: &str) -> &'a str {
-        match self.cell(row, column) {
-            Cell::Text(text) => text,
-            _ => "",
-        }
+    pub fn text<'a>(&self, row: RowAt<'a>, column: &str) -> &'a str {
+        self.columns.get(column).and_then(|at| row.text(*at)).unwrap_or("")
     }
 
     /// The whole number in a column.
-    pub fn whole(&self, row: &[Cell], column: &str) -> Option<i64> {
-        match self.cell(row, column) {
-            Cell::Int(whole) => Some(*whole),
-            _ => None,
-        }
+    pub fn whole(&self, row: RowAt<'_>, column: &str) -> Option<i64> {
+        row.whole(*self.columns.get(column)?)
+    }
+
+    /// The different texts of a column.
+    pub fn texts(&self, column: &str) -> BTreeSet<&str> {
+        let Some(at) = self.columns.get(column) else { return BTreeSet::new() };
+        self.files
+            .iter()
+            .filter(|file| !file.columns.is_empty())
+            .filter_map(|file| file.columns.values(*at))
+            .flat_map(|values| match values {
+                Values::Same(Cell::Text(text)) => vec![text.as_str()],
+                Values::Text { dictionary, .. } => dictionary.iter().map(|text| &**text).collect(),
+                _ => Vec::new(),
+            })
+            .collect()
     }
 
     /// Every row with its file's path and its number in the file, from 1.
-    pub fn rows(&self) -> impl Iterator<Item = (&str, usize, &[Cell])> {
-        self.files.iter().flat_map(|file| {
-            file.rows.iter().enumerate().map(|(i, row)| (file.path.as_str(), i + 1, row.as_slice()))
-        })
+    pub fn rows(&self) -> impl Iterator<Item = (&str, usize, RowAt<'_>)> {
+        self.files
+            .iter()
+            .flat_map(|file| file.columns.iter().enumerate().map(|(i, row)| (file.path.as_str(), i + 1, row)))
     }
+}
+
+/// A sheet, and what was seen while its files were read.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The rows. Their hashes, which nothing needs once the chain was followed, are left out.
+    pub sheet: Sheet,
+    /// Files that cannot be read.
+    pub findings: Vec<Finding>,
+    /// The chain of row hashes of each file of the sheet.
+    pub chains: Vec<Chain>,
+    /// SHA-256 of each file that was read, by its path.
+    pub hashes: HashMap<String, String>,
 }
 
 /// The folder of a data set that is kept as rows, relative to the experiment's folder.
@@ -71,40 +95,49 @@ pub fn folder(data: DataSet) -> Option<&'static str> {
     }
 }
 
-/// Reads every Parquet file of a data set. A file that cannot be read becomes a finding.
-pub fn load(workspace: &Path, slug: &str, data: DataSet) -> Result<(Sheet, Vec<Finding>)> {
+/// Reads every Parquet file of a data set, each once. A file that cannot be read becomes a finding.
+pub fn load(workspace: &Path, slug: &str, data: DataSet) -> Loaded {
     match data {
         DataSet::Episodes => read_all::<EpisodeRow>(workspace, slug, "episodes"),
         DataSet::Calls => read_all::<CallRow>(workspace, slug, "calls"),
         DataSet::Harvest => read_all::<HarvestRow>(workspace, slug, "harvest"),
         DataSet::Training => read_all::<TrainingRow>(workspace, slug, "training"),
         DataSet::Imported => read_all::<ImportedRow>(workspace, slug, "imported"),
-        DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => {
-            Ok((Sheet::default(), Vec::new()))
-        }
+        DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => Loaded::default(),
     }
 }
 
-fn read_all<R: Row>(workspace: &Path, slug: &str, folder: &str) -> Result<(Sheet, Vec<Finding>)> {
-    let columns = R::COLUMNS.iter().enumerate().map(|(at, column)| (column.name, at)).collect();
-    let mut sheet = Sheet { columns, ..Sheet::default() };
-    let mut findings = Vec::new();
-    for path in files_under(workspace, &format!("data/{slug}/{folder}")) {
-        if !path.ends_with(".parquet") {
-            continue;
+fn read_all<R: Row>(workspace: &Path, slug: &str, folder: &str) -> Loaded {
+    let names: Vec<&'static str> = R::COLUMNS.iter().map(|column| column.name).collect();
+    let mut paths = files_under(workspace, &format!("data/{slug}/{folder}"));
+    paths.retain(|path| path.ends_with(".parquet"));
+    let read = |path: &String| {
+        let full = workspace.join(path);
+        let bytes = fs_err::read(&full).map_err(|error| error.to_string())?;
+        let mut columns = columns::decode::<R>(&full, &bytes).map_err(|error| error.to_string())?;
+        let chain = hashes::chain(path, &columns, &names);
+        if let Some(at) = names.iter().position(|name| *name == hashes::CHAIN) {
+            columns.forget(at);
         }
-        match table::read::<R>(&workspace.join(&path)) {
-            Ok(rows) => {
-                let rows = rows.iter().map(Row::cells).collect();
-                sheet.files.push(SheetFile { path, rows });
+        Ok((columns, chain, sha256_hex(&bytes)))
+    };
+    let files: Vec<Result<(Columns, Chain, String), String>> = paths.par_iter().map(read).collect();
+    let mut loaded = Loaded::default();
+    loaded.sheet.columns = names.iter().enumerate().map(|(at, name)| (*name, at)).collect();
+    for (path, file) in paths.into_iter().zip(files) {
+        match file {
+            Ok((columns, chain, sha256)) => {
+                loaded.hashes.insert(path.clone(), sha256);
+                loaded.chains.push(chain);
+                loaded.sheet.files.push(SheetFile { path, columns });
             }
-            Err(error) => {
-                findings.push(Finding::new("unreadable_file", &path, None, error.to_string()));
-                sheet.unreadable.push(path);
+            Err(why) => {
+                loaded.findings.push(Finding::new("unreadable_file", &path, None, why));
+                loaded.sheet.unreadable.push(path);
             }
         }
     }
-    Ok((sheet, findings))
+    loaded
 }
 
 /// Every file under a folder of the workspace, as rising paths relative to the workspace. What a killed

@@ -1,7 +1,9 @@
 //! The third road: a derivation as one DuckDB query over the downloadable Parquet files, so that
 //! a reader can recompute the point value and the t interval without any code of this project.
 
-use crate::claims::derivation::{Accepts, Cluster, DataSet, Derivation, Estimator, Nulls, Weight};
+use crate::claims::derivation::{
+    Accepts, Bounds, Cluster, DataSet, Derivation, Estimator, Nulls, Population, Weight,
+};
 use crate::episode::row::Cell;
 use std::fmt::Write;
 
@@ -24,13 +26,22 @@ pub fn derivation_sql(derivation: &Derivation, files: &[String]) -> Option<Strin
     };
     let over_tasks =
         |tasks: &str| format!("WITH RECURSIVE {chosen},\n{tasks},\n{},\n{INTERVAL}", summary(derivation));
+    let plain_query = |text: &str| Some(format!("WITH {chosen},\n{text}"));
     match derivation.estimator {
         Estimator::Mean if episode_mean && derivation.arms.len() <= 1 => Some(over_tasks(ARM_TASKS)),
         Estimator::PairedDelta => of_arms(PAIRED_TASKS).map(|tasks| over_tasks(&tasks)),
+        Estimator::ProbabilityOfImprovement => of_arms(BETTER).map(|tasks| over_tasks(&tasks)),
         Estimator::PassAtK | Estimator::BestAtK => {
-            Some(format!("WITH {chosen},\n{}", AT_K.replace("{k}", &derivation.k?.to_string())))
+            plain_query(&AT_K.replace("{k}", &derivation.k?.to_string()))
         }
-        Estimator::Flips => of_arms(FLIPS).map(|flips| format!("WITH {chosen},\n{flips}")),
+        Estimator::SelectedAtK => plain_query(&SELECTED.replace("{k}", &derivation.k?.to_string())),
+        Estimator::TasksWhere => {
+            let band = band(derivation.band.as_ref()?)?;
+            plain_query(&format!("{ARM_TASKS}\n{}", TASKS_WHERE.replace("{band}", &band)))
+        }
+        Estimator::Iqm => plain_query(&format!("{ARM_TASKS},\n{QUARTILES}")),
+        Estimator::GroupSd => plain_query(GROUPS),
+        Estimator::Flips => of_arms(FLIPS).and_then(|flips| plain_query(&flips)),
         _ if episode_mean => None,
         _ => {
             let aggregate = plain(derivation)?;
@@ -44,27 +55,69 @@ pub fn derivation_sql(derivation: &Derivation, files: &[String]) -> Option<Strin
 fn plain(derivation: &Derivation) -> Option<String> {
     Some(match derivation.estimator {
         Estimator::Mean => "avg(CAST(x AS DOUBLE))".into(),
-        Estimator::Share => match &derivation.is {
-            // With `nulls = "zero"` the comparison is made where nulls are filled in.
-            Some(wanted) if derivation.nulls != Some(Nulls::Zero) => {
-                format!("avg(CASE WHEN x = {} THEN 1.0 ELSE 0.0 END)", literal(wanted)?)
-            }
-            _ => "avg(CASE WHEN x THEN 1.0 ELSE 0.0 END)".into(),
-        },
+        Estimator::Share => "avg(CASE WHEN x THEN 1.0 ELSE 0.0 END)".into(),
         Estimator::Count => "count(*)".into(),
         Estimator::CountDistinct => "count(DISTINCT x)".into(),
         Estimator::Sum => "sum(CAST(x AS DOUBLE))".into(),
         Estimator::Min => "min(CAST(x AS DOUBLE))".into(),
         Estimator::Max => "max(CAST(x AS DOUBLE))".into(),
+        Estimator::Median => "median(CAST(x AS DOUBLE))".into(),
         Estimator::Last => "last(CAST(x AS DOUBLE) ORDER BY filename, file_row_number)".into(),
         _ => return None,
     })
 }
 
+/// Whether a column holds what counts; null where it holds nothing.
+fn holds(column: &str, accepts: &Accepts) -> Option<String> {
+    let listed = |values: &[Cell]| -> Option<String> {
+        let values: Vec<String> = values.iter().map(literal).collect::<Option<_>>()?;
+        (!values.is_empty()).then(|| format!("{} IN ({})", name(column), values.join(", ")))
+    };
+    match accepts {
+        Accepts::One(cell) => listed(std::slice::from_ref(cell)),
+        Accepts::Any(cells) => listed(cells),
+        Accepts::Within(within) => {
+            let mut all = bounds(&name(column), within, 0.0);
+            if let Some(other) = &within.not {
+                all.push(format!("{} <> {}", name(column), literal(other)?));
+            }
+            (!all.is_empty()).then(|| format!("({})", all.join(" AND ")))
+        }
+    }
+}
+
+/// The bounds of a band around task means, each as wide as rounding.
+fn band(within: &Bounds) -> Option<String> {
+    let all = bounds("value", within, 1e-12);
+    (!all.is_empty()).then(|| all.join(" AND "))
+}
+
+fn bounds(of: &str, within: &Bounds, slack: f64) -> Vec<String> {
+    let number = |x: f64| format!("CAST('{x:e}' AS DOUBLE)");
+    let one = |sign: &str, bound: Option<f64>, slack: f64| {
+        bound.map(|x| format!("{of} {sign} {}", number(x + slack)))
+    };
+    [
+        one(">=", within.at_least, -slack),
+        one("<=", within.at_most, slack),
+        one(">", within.above, slack),
+        one("<", within.below, -slack),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
 /// The rows the derivation is about: filter, arms, null policy.
 fn chosen(derivation: &Derivation, files: &[String]) -> Option<String> {
     let default = match derivation.estimator {
-        Estimator::PairedDelta | Estimator::BestAtK => Some("reward"),
+        Estimator::PairedDelta
+        | Estimator::BestAtK
+        | Estimator::SelectedAtK
+        | Estimator::TasksWhere
+        | Estimator::Iqm
+        | Estimator::ProbabilityOfImprovement
+        | Estimator::GroupSd => Some("reward"),
         Estimator::PassAtK | Estimator::Flips => Some("solved"),
         _ => None,
     };
@@ -75,38 +128,30 @@ fn chosen(derivation: &Derivation, files: &[String]) -> Option<String> {
         conditions.push(format!("arm IN ({})", arms.join(", ")));
     }
     for (column, accepts) in &derivation.filter {
-        let accepted: Vec<String> = match accepts {
-            Accepts::One(cell) => vec![literal(cell)?],
-            Accepts::Any(cells) => cells.iter().map(literal).collect::<Option<_>>()?,
-        };
-        if accepted.is_empty() {
-            return None;
-        }
-        conditions.push(format!("{} IN ({})", name(column), accepted.join(", ")));
+        conditions.push(holds(column, accepts)?);
     }
-    let x = match (of, derivation.nulls) {
-        (None, _) if derivation.estimator == Estimator::Count => "1".to_string(),
-        (None, _) => return None,
-        (Some(column), Some(Nulls::Zero)) if derivation.estimator == Estimator::Share => {
-            match derivation.is.as_ref().unwrap_or(&Cell::Flag(true)) {
-                wanted @ (Cell::Int(_) | Cell::Real(_)) => {
-                    format!("coalesce({}, 0) = {}", name(column), literal(wanted)?)
+    let x = match of {
+        None if derivation.estimator == Estimator::Count => "1".to_string(),
+        None => return None,
+        Some(column) => {
+            let value = match &derivation.is {
+                Some(is) => holds(column, is)?,
+                None => name(column),
+            };
+            let is_flag = derivation.is.is_some() || derivation.estimator == Estimator::Share;
+            match derivation.nulls {
+                Some(Nulls::Zero) if is_flag => format!("coalesce({value}, FALSE)"),
+                Some(Nulls::Zero) => format!("coalesce(CAST({value} AS DOUBLE), 0.0)"),
+                Some(Nulls::Omit) => {
+                    conditions.push(format!("{} IS NOT NULL", name(column)));
+                    value
                 }
-                wanted => format!("coalesce({} = {}, FALSE)", name(column), literal(wanted)?),
+                // Without a policy a null is an error on every road, in SQL as well.
+                None => {
+                    let (tested, named) = (name(column), column.replace('\'', "''"));
+                    format!("CASE WHEN {tested} IS NULL THEN error('{named} is null') ELSE {value} END")
+                }
             }
-        }
-        (Some(column), Some(Nulls::Zero)) => format!("coalesce(CAST({} AS DOUBLE), 0.0)", name(column)),
-        (Some(column), Some(Nulls::Omit)) => {
-            conditions.push(format!("{} IS NOT NULL", name(column)));
-            name(column)
-        }
-        // Without a policy a null is an error on every road, in SQL as well.
-        (Some(column), None) => {
-            format!(
-                "CASE WHEN {0} IS NULL THEN error('{1} is null') ELSE {0} END",
-                name(column),
-                column.replace('\'', "''")
-            )
         }
     };
     let by = derivation.by.as_deref().map_or("NULL".to_string(), name);
@@ -115,6 +160,7 @@ fn chosen(derivation: &Derivation, files: &[String]) -> Option<String> {
         _ => "",
     };
     let (order, numbered) = match derivation.estimator {
+        Estimator::SelectedAtK => (", select_score", ""),
         Estimator::Last => (", filename, file_row_number", ", filename = true, file_row_number = true"),
         _ => ("", ""),
     };
@@ -152,14 +198,16 @@ trained AS (
          count(train_seed) FILTER (arm = {treatment}) > 0 AS treatment
   FROM cells GROUP BY label
 ),
-tasks AS (
-  SELECT t.label, t.task_id, t.family, avg(t.mean) - avg(b.mean) AS value
+facing AS (
+  SELECT t.label, t.task_id, t.family, coalesce(t.train_seed, b.train_seed) AS train_seed, t.mean AS treatment, b.mean AS base
   FROM cells t
   JOIN cells b ON b.task_id = t.task_id AND b.seed IS NOT DISTINCT FROM t.seed AND b.label IS NOT DISTINCT FROM t.label
   JOIN trained ON trained.label IS NOT DISTINCT FROM t.label
   WHERE t.arm = {treatment} AND b.arm = {base}
     AND (trained.base <> trained.treatment OR b.train_seed IS NOT DISTINCT FROM t.train_seed)
-  GROUP BY t.label, t.task_id, t.family
+),
+tasks AS (
+  SELECT label, task_id, family, avg(treatment) - avg(base) AS value FROM facing GROUP BY label, task_id, family
 )";
 
 /// What k of a cell's rollouts give at best, over all ways to choose them: the mean over cells with as many, then over tasks. For
@@ -181,6 +229,83 @@ SELECT labels.label, avg(tasks.value) AS value, count(tasks.value) AS n
 FROM (SELECT DISTINCT label FROM chosen) labels LEFT JOIN tasks ON tasks.label IS NOT DISTINCT FROM labels.label
 GROUP BY labels.label
 ORDER BY labels.label";
+
+/// The expected value of the attempt with the greatest score among k of a cell: the mean at each score, times the chance that the k
+/// lie among the attempts up to that score and not all below it.
+const SELECTED: &str = "\
+sized AS (
+  SELECT label, task_id, seed, train_seed, select_score AS score, CAST(x AS DOUBLE) AS x,
+         count(*) OVER (PARTITION BY label, task_id, seed, train_seed) AS n
+  FROM chosen
+),
+tied AS (
+  SELECT label, task_id, seed, train_seed, n, score, avg(x) AS x, count(*) AS size
+  FROM sized WHERE n >= {k} GROUP BY label, task_id, seed, train_seed, n, score
+),
+reached AS (
+  SELECT *, sum(size) OVER (PARTITION BY label, task_id, seed, train_seed ORDER BY score NULLS FIRST) AS here FROM tied
+),
+chances AS (
+  SELECT label, task_id, seed, train_seed, score, x,
+         CASE WHEN here < {k} THEN 0 ELSE exp(lgamma(here + 1) - lgamma(here - {k} + 1) - lgamma(n + 1) + lgamma(n - {k} + 1)) END
+       - CASE WHEN here - size < {k} THEN 0
+              ELSE exp(lgamma(here - size + 1) - lgamma(here - size - {k} + 1) - lgamma(n + 1) + lgamma(n - {k} + 1)) END AS chance
+  FROM reached
+),
+cells AS (
+  SELECT label, task_id, sum(x * chance) AS value, count(*) = count(score) AS scored
+  FROM chances GROUP BY label, task_id, seed, train_seed
+),
+tasks AS (SELECT label, task_id, avg(value) AS value, bool_and(scored) AS scored FROM cells GROUP BY label, task_id)
+SELECT labels.label, CASE WHEN bool_and(tasks.scored) THEN avg(tasks.value) END AS value,
+       CASE WHEN coalesce(bool_and(tasks.scored), TRUE) THEN count(tasks.value) ELSE 0 END AS n
+FROM (SELECT DISTINCT label FROM chosen) labels LEFT JOIN tasks ON tasks.label IS NOT DISTINCT FROM labels.label
+GROUP BY labels.label
+ORDER BY labels.label";
+
+/// How many tasks have a mean within the band.
+const TASKS_WHERE: &str = "\
+SELECT label, count(*) FILTER ({band}) AS value, count(*) FILTER ({band}) / CAST(count(*) AS DOUBLE) AS share, count(*) AS n
+FROM tasks GROUP BY label ORDER BY label";
+
+/// The mean of the cells between the quartiles.
+const QUARTILES: &str = "\
+ranked AS (
+  SELECT label, mean, row_number() OVER (PARTITION BY label ORDER BY mean) AS i, count(*) OVER (PARTITION BY label) AS n FROM cells
+)
+SELECT label, avg(mean) FILTER (i > n // 4 AND i <= n - n // 4) AS value, count(*) AS n
+FROM ranked GROUP BY label ORDER BY label";
+
+/// The spread of a cell's attempts.
+const GROUPS: &str = "\
+cells AS (
+  SELECT label, CASE WHEN max(CAST(x AS DOUBLE)) - min(CAST(x AS DOUBLE)) <= 1e-12 THEN 0.0
+                     ELSE stddev_samp(CAST(x AS DOUBLE)) END AS sd
+  FROM chosen GROUP BY label, arm, task_id, seed, train_seed HAVING count(*) > 1
+)
+SELECT labels.label, avg(sd) AS value, avg(CASE WHEN sd = 0 THEN 1.0 WHEN sd IS NOT NULL THEN 0.0 END) AS zero_share,
+       count(sd) AS n
+FROM (SELECT DISTINCT label FROM chosen) labels LEFT JOIN cells ON cells.label IS NOT DISTINCT FROM labels.label
+GROUP BY labels.label ORDER BY labels.label";
+
+/// One value a task: the share of pairs of attempts under common seeds in which the treatment's is the better.
+const BETTER: &str = "\
+trained AS (
+  SELECT label, count(train_seed) FILTER (arm = {base}) > 0 AS base,
+         count(train_seed) FILTER (arm = {treatment}) > 0 AS treatment
+  FROM chosen GROUP BY label
+),
+tasks AS (
+  SELECT t.label, t.task_id, t.family,
+         avg(CASE WHEN abs(CAST(t.x AS DOUBLE) - CAST(b.x AS DOUBLE)) <= 1e-12 THEN 0.5
+                  WHEN CAST(t.x AS DOUBLE) > CAST(b.x AS DOUBLE) THEN 1.0 ELSE 0.0 END) AS value
+  FROM chosen t
+  JOIN chosen b ON b.task_id = t.task_id AND b.seed IS NOT DISTINCT FROM t.seed AND b.label IS NOT DISTINCT FROM t.label
+  JOIN trained ON trained.label IS NOT DISTINCT FROM t.label
+  WHERE t.arm = {treatment} AND b.arm = {base}
+    AND (trained.base <> trained.treatment OR b.train_seed IS NOT DISTINCT FROM t.train_seed)
+  GROUP BY t.label, t.task_id, t.family
+)";
 
 /// How the attempts that both arms made at a task ended.
 const FLIPS: &str = "\
@@ -207,6 +332,9 @@ ORDER BY labels.label";
 
 /// Mean, standard error and degrees of freedom: over tasks, families or clusters, as declared. A spread within 1e-12 is none.
 fn summary(derivation: &Derivation) -> &'static str {
+    if derivation.population == Population::TasksXTrainSeeds {
+        return TRAINING;
+    }
     match (derivation.weight, derivation.cluster) {
         (Weight::Task, Cluster::Task) => {
             "\
@@ -256,6 +384,36 @@ summary AS (
         }
     }
 }
+
+/// The same over tasks and training seeds together: V(task) + V(seed) − V(cell), not below either of the first two.
+const TRAINING: &str = "\
+differences AS (
+  SELECT label, task_id, train_seed, avg(treatment) - avg(base) AS d FROM facing GROUP BY label, task_id, train_seed
+),
+residuals AS (SELECT *, d - avg(d) OVER (PARTITION BY label) AS e FROM differences),
+sizes AS (
+  SELECT label, count(*) AS n, count(DISTINCT task_id) AS g, count(DISTINCT train_seed) AS s, count(*) = count(train_seed) AS known,
+         max(abs(e)) <= 1e-12 AS still, sum(e * e) AS squares
+  FROM residuals GROUP BY label
+),
+by_task AS (
+  SELECT label, sum(e * e) AS squares FROM (SELECT label, sum(e) AS e FROM residuals GROUP BY label, task_id) GROUP BY label
+),
+by_seed AS (
+  SELECT label, sum(e * e) AS squares FROM (SELECT label, sum(e) AS e FROM residuals GROUP BY label, train_seed) GROUP BY label
+),
+parts AS (
+  SELECT z.*, CASE WHEN g > 1 THEN g / (g - 1.0) * t.squares / (n * n) END AS of_task,
+         CASE WHEN s > 1 THEN s / (s - 1.0) * k.squares / (n * n) END AS of_seed,
+         CASE WHEN n > 1 THEN n / (n - 1.0) * z.squares / (n * n) END AS of_cell
+  FROM sizes z JOIN by_task t ON t.label IS NOT DISTINCT FROM z.label JOIN by_seed k ON k.label IS NOT DISTINCT FROM z.label
+),
+summary AS (
+  SELECT tasks.label, avg(tasks.value) AS value, count(*) AS n, least(any_value(g), any_value(s)) - 1 AS df,
+         CASE WHEN NOT any_value(known) OR any_value(g) < 2 OR any_value(s) < 2 THEN NULL WHEN any_value(still) THEN 0.0
+              ELSE sqrt(greatest(any_value(of_task + of_seed - of_cell), any_value(of_task), any_value(of_seed))) END AS se
+  FROM tasks JOIN parts ON parts.label IS NOT DISTINCT FROM tasks.label GROUP BY tasks.label
+)";
 
 /// The 95% t interval. DuckDB has no t quantile, so it is found by bisection on P(−t ≤ T ≤ t), which is a finite sum for whole
 /// degrees of freedom (Abramowitz and Stegun 26.7.3 and 26.7.4).

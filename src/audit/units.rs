@@ -29,7 +29,7 @@ fn planned<'a>(case: &Case<'a>) -> Gathered<'a> {
         .filter_map(|(purpose, seed)| Some((i64::try_from(seed).ok()?, purpose)))
         .collect();
     let mut wrong = Gathered::new("row_not_of_plan");
-    for (file, at, row) in sheet.rows().filter(|(_, _, row)| sheet.text(row, "arm") != "harvest") {
+    for (file, at, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "arm") != "harvest") {
         let (family, task) = (sheet.text(row, "family"), sheet.text(row, "task_id"));
         let seed = sheet.whole(row, "seed").unwrap_or(-1);
         let mut differs = |what: &str, has: String, wanted: String| {
@@ -72,7 +72,7 @@ fn planned<'a>(case: &Case<'a>) -> Gathered<'a> {
                 format!("`train_seed` is `{shown}`, which arm `{}` was not trained with", arm.name)
             });
         }
-        if (arm.adapter.is_none() || served) && *sheet.cell(row, "adapter_sha256") != Cell::Null {
+        if (arm.adapter.is_none() || served) && sheet.cell(row, "adapter_sha256") != Cell::Null {
             wrong.add(file, at, || {
                 format!("arm `{}` has no adapter of ours there, and the row names one", arm.name)
             });
@@ -103,7 +103,7 @@ fn missing_units(case: &Case) -> Vec<Finding> {
     let base = plan.arms.first().map_or("", |arm| arm.name.as_str());
     let there: BTreeSet<i64> = sheet
         .rows()
-        .filter(|(_, _, row)| sheet.text(row, "arm") == base)
+        .filter(|(_, _, row)| sheet.text(*row, "arm") == base)
         .filter_map(|(_, _, row)| sheet.whole(row, "seed"))
         .collect();
     let needed = [
@@ -127,7 +127,7 @@ fn missing_units(case: &Case) -> Vec<Finding> {
 fn incomplete(case: &Case) -> Vec<Finding> {
     let (plan, sheet) = (case.plan, case.episodes);
     let mut units: BTreeMap<&str, BTreeMap<(String, i64), usize>> = BTreeMap::new();
-    for (file, _, row) in sheet.rows().filter(|(_, _, row)| sheet.text(row, "arm") != "harvest") {
+    for (file, _, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "arm") != "harvest") {
         let kind = (sheet.text(row, "family").to_string(), sheet.whole(row, "level").unwrap_or(0));
         *units.entry(file).or_default().entry(kind).or_default() += 1;
     }
@@ -158,7 +158,7 @@ fn verifiers<'a>(case: &Case<'a>) -> Gathered<'a> {
     let sheet = case.episodes;
     let mut first: BTreeMap<(&str, &str, bool), (&str, &str)> = BTreeMap::new();
     let mut wrong = Gathered::new("verifier_differs");
-    for (file, at, row) in sheet.rows().filter(|(_, _, row)| sheet.text(row, "arm") != "harvest") {
+    for (file, at, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "arm") != "harvest") {
         let family = sheet.text(row, "family");
         for column in ["verifier_sha256", "scaffold", "scaffold_version", "dtype"] {
             let has = sheet.text(row, column);
@@ -183,7 +183,7 @@ fn servers<'a>(case: &Case<'a>) -> Gathered<'a> {
     let sheet = case.episodes;
     let mut first: BTreeMap<i64, (&str, &str)> = BTreeMap::new();
     let mut wrong = Gathered::new("backend_mixed");
-    for (file, at, row) in sheet.rows().filter(|(_, _, row)| case.is_served(row)) {
+    for (file, at, row) in sheet.rows().filter(|(_, _, row)| case.is_served(*row)) {
         let Some(seed) = sheet.whole(row, "seed") else { continue };
         let has = sheet.text(row, "engine_sha256");
         let (before, place) = *first.entry(seed).or_insert((has, file));

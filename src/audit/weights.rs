@@ -115,7 +115,7 @@ fn harvest(case: &Case) -> Vec<Finding> {
     let mut rejects: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, _, row) in sheet.rows() {
         let counts = families.entry(sheet.text(row, "family")).or_default();
-        let flag = |column: &str| usize::from(*sheet.cell(row, column) == Cell::Flag(true));
+        let flag = |column: &str| usize::from(sheet.cell(row, column) == Cell::Flag(true));
         for (count, more) in counts.iter_mut().zip([1, flag("solved"), flag("kept")]) {
             *count += more;
         }

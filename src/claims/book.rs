@@ -10,8 +10,8 @@ use super::select::{Chosen, Selection, select};
 use super::texts::Texts;
 use super::value::{Derived, Evaluated, Number};
 use super::{compose, declare};
-use crate::episode::row::Cell;
 use crate::error::{Error, Problem, Result, nearest};
+use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -69,25 +69,44 @@ impl Book {
     /// once. A derivation that cannot be computed as declared is kept with its problem: see [`Book::refused`].
     /// Errors when a data file cannot be read.
     pub fn build(root: &Path, texts: &Texts) -> Result<Book> {
-        let mut store = Store::new(root);
+        let store = Store::new(root);
         let mut slugs: BTreeSet<String> = store.slugs()?.into_iter().collect();
         slugs.extend(texts.experiments.keys().cloned());
         let mut book = Book::default();
+        let mut declared: Vec<Declared<'_>> = Vec::new();
         for (slug, experiment) in &texts.experiments {
-            let scope = book.scopes.entry(slug.clone()).or_default();
-            for (id, derivation) in &experiment.report.front.derivations {
-                let entry =
-                    entry(&mut store, &slugs, (slug, id), derivation, slug, &experiment.report.document)?;
-                scope.insert(id.clone(), entry);
-            }
+            book.scopes.entry(slug.clone()).or_default();
+            let document = &experiment.report.document;
+            let each = experiment.report.front.derivations.iter();
+            declared.extend(each.map(|(id, derivation)| Declared {
+                scope: slug,
+                id,
+                derivation,
+                slug,
+                document,
+            }));
         }
         for claim in &texts.claims {
-            let scope = book.scopes.entry(claim.id.clone()).or_default();
-            for (id, derivation) in &claim.derivations {
+            book.scopes.entry(claim.id.clone()).or_default();
+            declared.extend(claim.derivations.iter().map(|(id, derivation)| {
                 let slug = derivation.experiment.as_deref().unwrap_or_default();
-                let entry = entry(&mut store, &slugs, (&claim.id, id), derivation, slug, &claim.document)?;
-                scope.insert(id.clone(), entry);
+                Declared { scope: &claim.id, id, derivation, slug, document: &claim.document }
+            }));
+        }
+        // A file that cannot be read is no fault of a declaration: it stops the whole book.
+        let tables: BTreeSet<(&str, DataSet)> =
+            declared.iter().map(|d| (d.slug, d.derivation.data)).collect();
+        for (slug, data) in tables {
+            if slugs.contains(slug) && super::data::columns(data).is_some() {
+                store.table(slug, data)?;
             }
+        }
+        let entries: Vec<Entry> = declared
+            .into_par_iter()
+            .map(|declared| entry(&store, &slugs, declared))
+            .collect::<Result<_>>()?;
+        for entry in entries {
+            book.scopes.entry(entry.scope.clone()).or_default().insert(entry.id.clone(), entry);
         }
         compose::all(&mut book);
         Ok(book)
@@ -189,18 +208,17 @@ fn is_pending(derived: &Derived) -> bool {
     matches!(derived.number(None, "value"), Some(Number::Undefined(why)) if why.starts_with("pending"))
 }
 
-fn entry(
-    store: &mut Store,
-    slugs: &BTreeSet<String>,
-    (scope, id): (&str, &str),
-    derivation: &Derivation,
-    slug: &str,
-    document: &Document,
-) -> Result<Entry> {
-    // A file that cannot be read is no fault of the declaration: it stops the whole book.
-    if slugs.contains(slug) && super::data::columns(derivation.data).is_some() {
-        store.table(slug, derivation.data)?;
-    }
+/// One declaration and where it stands.
+struct Declared<'a> {
+    scope: &'a str,
+    id: &'a str,
+    derivation: &'a Derivation,
+    slug: &'a str,
+    document: &'a Document,
+}
+
+fn entry(store: &Store, slugs: &BTreeSet<String>, declared: Declared<'_>) -> Result<Entry> {
+    let Declared { scope, id, derivation, slug, document } = declared;
     let mut train_seeds = BTreeSet::new();
     let outcome = match derive(store, slugs, (scope, id), derivation, slug, &mut train_seeds) {
         Ok(derived) => Ok(derived),
@@ -220,7 +238,7 @@ fn entry(
 }
 
 fn derive(
-    store: &mut Store,
+    store: &Store,
     slugs: &BTreeSet<String>,
     (scope, id): (&str, &str),
     derivation: &Derivation,
@@ -252,10 +270,7 @@ fn derive(
         return Ok(Derived { total, rows: BTreeMap::new(), sources: selection.sources });
     }
     if let Some(position) = table.position("train_seed") {
-        train_seeds.extend(selection.rows.iter().filter_map(|chosen| match chosen.row.get(position) {
-            Some(Cell::Int(seed)) => Some(*seed),
-            _ => None,
-        }));
+        train_seeds.extend(selection.rows.iter().filter_map(|chosen| chosen.row.whole(position)));
     }
     let mut reference = Reference { scope: scope.into(), id: id.into(), row: None, part: "value".into() };
     let all: Vec<&Chosen<'_>> = selection.rows.iter().collect();
@@ -272,7 +287,7 @@ fn derive(
 
 /// An arm that is planned but has no rows yet. An arm that neither rows nor plan know is an error.
 fn missing_arm(
-    store: &mut Store,
+    store: &Store,
     slug: &str,
     derivation: &Derivation,
     selection: &Selection<'_>,

@@ -1,10 +1,12 @@
 //! Derivations that are formulas over others: worked out after those, each once, in whatever order the texts declare them.
 
 use super::book::Book;
-use super::derivation::{DataSet, Reference};
+use super::derivation::{DataSet, Estimator, Reference};
+use super::family;
 use super::formula::{Extreme, Formula, OfRows, Operator};
 use super::value::{Derived, Evaluated, Number, Source};
 use crate::error::{Error, Problem, Result};
+use crate::stats::multiple;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Scope and id.
@@ -40,8 +42,9 @@ fn work_out(book: &mut Book, name: &Name, left: &mut BTreeSet<Name>, under_way: 
     let Some(entry) = book.entry(&name.0, &name.1) else { return };
     let of = entry.derivation.of.clone().unwrap_or_default();
     under_way.push(name.clone());
-    let formula = Formula::parse(&of, &name.0).and_then(|formula| {
-        for reference in formula.references() {
+    let estimator = entry.derivation.estimator;
+    let named = named(estimator, &of, &name.0).and_then(|named| {
+        for reference in named.references() {
             let inner = (reference.scope.clone(), reference.id.clone());
             if under_way.contains(&inner) {
                 let circle: Vec<&str> = under_way.iter().map(|(_, id)| id.as_str()).collect();
@@ -54,15 +57,18 @@ fn work_out(book: &mut Book, name: &Name, left: &mut BTreeSet<Name>, under_way: 
             }
             work_out(book, &inner, left, under_way);
         }
-        Ok(formula)
+        Ok(named)
     });
     under_way.pop();
     left.remove(name);
-    let outcome = formula.and_then(|formula| {
-        let value = value(book, &formula)?;
+    let outcome = named.and_then(|named| {
+        let mut derived = match &named {
+            Named::Formula(formula) => derived(value(book, formula)?, Vec::new()),
+            Named::Tests(tests) => adjusted(book, estimator, tests)?,
+        };
         let mut sources = Vec::new();
         let mut train_seeds = BTreeSet::new();
-        for reference in formula.references() {
+        for reference in named.references() {
             let from = book.resolve(reference)?;
             train_seeds.extend(&from.entry.train_seeds);
             for source in &from.derived.sources {
@@ -71,7 +77,8 @@ fn work_out(book: &mut Book, name: &Name, left: &mut BTreeSet<Name>, under_way: 
                 }
             }
         }
-        Ok((derived(value, sources), train_seeds))
+        derived.sources = sources;
+        Ok((derived, train_seeds))
     });
     let Some(entry) = book.entry_mut(&name.0, &name.1) else { return };
     match outcome {
@@ -81,6 +88,73 @@ fn work_out(book: &mut Book, name: &Name, left: &mut BTreeSet<Name>, under_way: 
             entry.outcome = Err(Problem { what: other.to_string(), place: Some("of".into()), remedy: None });
         }
     }
+}
+
+/// What a derivation over derivations names.
+enum Named {
+    Formula(Formula),
+    Tests(Vec<Reference>),
+}
+
+impl Named {
+    fn references(&self) -> Vec<&Reference> {
+        match self {
+            Named::Formula(formula) => formula.references(),
+            Named::Tests(tests) => tests.iter().collect(),
+        }
+    }
+}
+
+fn named(estimator: Estimator, of: &str, scope: &str) -> Result<Named> {
+    match estimator {
+        Estimator::Holm | Estimator::BenjaminiHochberg => family::tests(of, scope).map(Named::Tests),
+        _ => Formula::parse(of, scope).map(Named::Formula),
+    }
+}
+
+/// A family of tests: one row a test with its adjusted p value, and how many lie below .05. Undefined where a test has none.
+fn adjusted(book: &Book, estimator: Estimator, tests: &[Reference]) -> Result<Derived> {
+    let mut labels = Vec::new();
+    let mut p = Vec::new();
+    let mut missing = None;
+    for test in tests {
+        let whole = book.resolve(test)?;
+        let of_rows = whole.entry.derivation.by.is_some() && test.row.is_none();
+        let rows: Vec<Option<String>> = match of_rows {
+            true => whole.derived.rows.keys().cloned().map(Some).collect(),
+            false => vec![test.row.clone()],
+        };
+        for row in rows {
+            let one = Reference { row, ..test.clone() };
+            let label = family::label(&one);
+            match book.resolve(&one)?.number {
+                Number::Defined(x) => p.push(*x),
+                Number::Undefined(why) => missing = missing.or_else(|| Some(format!("`{label}`: {why}"))),
+            }
+            labels.push(label);
+        }
+        if let (true, Number::Undefined(why)) = (of_rows && whole.derived.rows.is_empty(), whole.number) {
+            missing = missing.or_else(|| Some(why.clone()));
+        }
+    }
+    let parts = |value: Number, n: Number| {
+        let parts = BTreeMap::from([("value".to_owned(), value), ("n".to_owned(), n)]);
+        Evaluated { parts, method: None, level: None, unit: "tests".into(), warnings: Vec::new() }
+    };
+    if let Some(why) = missing {
+        let none = || Number::Undefined(why.clone());
+        let rows = labels.into_iter().map(|label| (label, parts(none(), none()))).collect();
+        return Ok(Derived { total: parts(none(), none()), rows, sources: Vec::new() });
+    }
+    let n = || Number::Defined(p.len() as f64);
+    let adjusted = match estimator {
+        Estimator::Holm => multiple::holm(&p),
+        _ => multiple::benjamini_hochberg(&p),
+    };
+    let below = adjusted.iter().filter(|p| **p < 0.05).count();
+    let rows =
+        labels.into_iter().zip(adjusted).map(|(label, p)| (label, parts(Number::Defined(p), n()))).collect();
+    Ok(Derived { total: parts(Number::Defined(below as f64), n()), rows, sources: Vec::new() })
 }
 
 /// The number of a formula; undefined where a part is, with that part's reason.

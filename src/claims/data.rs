@@ -4,13 +4,14 @@
 use super::derivation::DataSet;
 use super::texts::names;
 use super::value::Source;
-use crate::episode::row::{CallRow, Cell, Column, EpisodeRow, HarvestRow, ImportedRow, Row, TrainingRow};
-use crate::episode::table;
+use crate::episode::columns::{self, Columns};
+use crate::episode::row::{CallRow, Column, EpisodeRow, HarvestRow, ImportedRow, Row, TrainingRow};
 use crate::error::{Error, Result};
 use crate::hash;
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// One Parquet file.
 #[derive(Debug, Clone)]
@@ -19,8 +20,8 @@ pub struct File {
     pub path: String,
     /// SHA-256 of the file.
     pub sha256: String,
-    /// Rows in file order, each `[columns]`.
-    pub rows: Vec<Vec<Cell>>,
+    /// Its rows, in file order.
+    pub rows: Columns,
 }
 
 /// One data set of one experiment.
@@ -54,8 +55,8 @@ pub fn columns(data: DataSet) -> Option<&'static [Column]> {
 /// Reads data files of a workspace, keeping what was read.
 pub struct Store {
     root: PathBuf,
-    tables: BTreeMap<(String, DataSet), Rc<Table>>,
-    objects: BTreeMap<String, Rc<Object>>,
+    tables: Mutex<BTreeMap<(String, DataSet), Arc<Table>>>,
+    objects: Mutex<BTreeMap<String, Arc<Object>>>,
 }
 
 /// A file that holds values by name: a receipt, a plan, facts.
@@ -70,7 +71,7 @@ pub struct Object {
 impl Store {
     /// A store over the workspace at `root`; nothing is read yet.
     pub fn new(root: &Path) -> Store {
-        Store { root: root.to_path_buf(), tables: BTreeMap::new(), objects: BTreeMap::new() }
+        Store { root: root.to_path_buf(), tables: Mutex::default(), objects: Mutex::default() }
     }
 
     /// Folder names under `data/`, sorted.
@@ -79,12 +80,12 @@ impl Store {
     }
 
     /// A data set of an experiment; without files while nothing has run. Errors name file, row and column.
-    pub fn table(&mut self, slug: &str, data: DataSet) -> Result<Rc<Table>> {
+    pub fn table(&self, slug: &str, data: DataSet) -> Result<Arc<Table>> {
         let key = (slug.to_string(), data);
-        if let Some(table) = self.tables.get(&key) {
-            return Ok(Rc::clone(table));
+        if let Some(table) = kept(&self.tables).get(&key) {
+            return Ok(Arc::clone(table));
         }
-        let table = Rc::new(match data {
+        let table = Arc::new(match data {
             DataSet::Episodes => self.read::<EpisodeRow>(slug)?,
             DataSet::Calls => self.read::<CallRow>(slug)?,
             DataSet::Harvest => self.read::<HarvestRow>(slug)?,
@@ -94,7 +95,7 @@ impl Store {
                 return Err(Error::invalid("plan, receipts, facts and derivations have no rows"));
             }
         });
-        self.tables.insert(key, Rc::clone(&table));
+        kept(&self.tables).insert(key, Arc::clone(&table));
         Ok(table)
     }
 
@@ -112,20 +113,19 @@ impl Store {
             }
         }
         paths.sort();
-        let mut files = Vec::new();
-        for path in paths {
+        let read = |path: String| {
             let bytes = fs_err::read(self.root.join(&path))?;
-            let rows: Vec<R> = table::decode(Path::new(&path), &bytes)?;
-            let rows = rows.iter().map(Row::cells).collect();
-            files.push(File { path, sha256: hash::sha256_hex(&bytes), rows });
-        }
+            let rows = columns::decode::<R>(Path::new(&path), &bytes)?;
+            Ok(File { path, sha256: hash::sha256_hex(&bytes), rows })
+        };
+        let files = paths.into_par_iter().map(read).collect::<Result<Vec<File>>>()?;
         Ok(Table { columns: R::COLUMNS, files })
     }
 
     /// A JSON or TOML file relative to the workspace, by its ending; `None` if there is none.
-    pub fn object(&mut self, path: &str) -> Result<Option<Rc<Object>>> {
-        if let Some(object) = self.objects.get(path) {
-            return Ok(Some(Rc::clone(object)));
+    pub fn object(&self, path: &str) -> Result<Option<Arc<Object>>> {
+        if let Some(object) = kept(&self.objects).get(path) {
+            return Ok(Some(Arc::clone(object)));
         }
         let full = self.root.join(path);
         if !full.is_file() {
@@ -146,16 +146,22 @@ impl Store {
         };
         let source =
             Source { path: path.to_string(), sha256: hash::sha256_hex(&bytes), rows_used: 1, rows_total: 1 };
-        let object = Rc::new(Object { value, source });
-        self.objects.insert(path.to_string(), Rc::clone(&object));
+        let object = Arc::new(Object { value, source });
+        kept(&self.objects).insert(path.to_string(), Arc::clone(&object));
         Ok(Some(object))
     }
+}
+
+/// What is kept; nothing is left half done while it is held.
+fn kept<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::claims::testing;
+    use crate::episode::table;
 
     #[test]
     fn files_are_read_once_and_in_order() {
@@ -166,7 +172,7 @@ mod tests {
             table::write(&path, &rows).unwrap();
         }
         fs_err::write(dir.path().join("data/demo/episodes/base/notes.txt"), "x").unwrap();
-        let mut store = Store::new(dir.path());
+        let store = Store::new(dir.path());
         let read = store.table("demo", DataSet::Episodes).unwrap();
         let paths: Vec<&str> = read.files.iter().map(|f| f.path.as_str()).collect();
         let folder = "data/demo/episodes";

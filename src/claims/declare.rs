@@ -2,7 +2,8 @@
 //! contract has, values of the right type, arms and options that its estimator knows.
 
 use super::data;
-use super::derivation::{Cluster, DataSet, Derivation, Estimator, Weight};
+use super::derivation::{Accepts, Bounds, Cluster, DataSet, Derivation, Estimator, Population, Weight};
+use super::family;
 use super::formula::Formula;
 use super::number::Style;
 use crate::episode::row::{Cell, Column, Kind};
@@ -12,7 +13,13 @@ use crate::error::{Error, Result, nearest};
 pub fn column(derivation: &Derivation) -> Option<&str> {
     let default = match derivation.estimator {
         Estimator::PassAtK | Estimator::Flips => Some("solved"),
-        Estimator::PairedDelta | Estimator::BestAtK => Some("reward"),
+        Estimator::PairedDelta
+        | Estimator::BestAtK
+        | Estimator::SelectedAtK
+        | Estimator::TasksWhere
+        | Estimator::Iqm
+        | Estimator::ProbabilityOfImprovement
+        | Estimator::GroupSd => Some("reward"),
         _ => None,
     };
     derivation.of.as_deref().or(default)
@@ -22,7 +29,13 @@ pub fn column(derivation: &Derivation) -> Option<&str> {
 pub fn parts(derivation: &Derivation) -> &'static [&'static str] {
     match derivation.estimator {
         Estimator::Value => &["value"],
+        Estimator::PairedDelta if derivation.margin.is_some() => {
+            &["value", "low", "high", "n", "p", "se", "df", "mde", "non_inferiority_p", "equivalence_p"]
+        }
         Estimator::PairedDelta => &["value", "low", "high", "n", "p", "se", "df", "mde"],
+        Estimator::TasksWhere => &["value", "share", "n"],
+        Estimator::GroupSd => &["value", "zero_share", "n"],
+        Estimator::ProbabilityOfImprovement => &["value", "low", "high", "n", "se", "df"],
         Estimator::Flips => &["value", "gained", "lost", "both", "neither", "n"],
         Estimator::Mean if derivation.data.holds_attempts() => &["value", "low", "high", "n", "se", "df"],
         _ => &["value", "n"],
@@ -41,20 +54,28 @@ pub fn check(derivation: &Derivation) -> Result<()> {
 }
 
 fn looked_up(derivation: &Derivation) -> Result<()> {
-    if derivation.estimator != Estimator::Value {
-        return Err(Error::invalid("plan, receipts, facts and formulas hold single values")
-            .at("estimator")
-            .hint("write `estimator = \"value\"`"));
-    }
-    if derivation.data == DataSet::Derivations
-        && let Some(of) = &derivation.of
-    {
-        Formula::parse(of, "scope").map_err(|e| e.at("of"))?;
+    let of_tests = matches!(derivation.estimator, Estimator::Holm | Estimator::BenjaminiHochberg);
+    match (derivation.estimator, derivation.data, &derivation.of) {
+        (Estimator::Value, DataSet::Derivations, Some(of)) => {
+            Formula::parse(of, "scope").map_err(|e| e.at("of"))?;
+        }
+        (_, DataSet::Derivations, Some(of)) if of_tests => {
+            family::tests(of, "scope").map_err(|e| e.at("of"))?;
+        }
+        (Estimator::Value, ..) => {}
+        (_, DataSet::Derivations, _) if of_tests => {}
+        _ => {
+            return Err(Error::invalid("plan, receipts, facts and formulas hold single values")
+                .at("estimator")
+                .hint("write `estimator = \"value\"`; of derivations also `holm` and `benjamini_hochberg`"));
+        }
     }
     if derivation.of.as_deref().is_none_or(str::is_empty) {
-        return Err(Error::invalid("says not which value")
-            .at("of")
-            .hint("name a path, such as `decision.minimum_delta`"));
+        return Err(Error::invalid("says not which value").at("of").hint(if of_tests {
+            "name the tests of the family, such as `delta, by_family`"
+        } else {
+            "name a path, such as `decision.minimum_delta`"
+        }));
     }
     let rest = [
         ("where", !derivation.filter.is_empty()),
@@ -69,10 +90,13 @@ fn looked_up(derivation: &Derivation) -> Result<()> {
 }
 
 /// Options that only some estimators know, and whether they are given.
-fn options(derivation: &Derivation) -> [(&'static str, bool); 4] {
+fn options(derivation: &Derivation) -> [(&'static str, bool); 7] {
     [
         ("is", derivation.is.is_some()),
         ("k", derivation.k.is_some()),
+        ("band", derivation.band.is_some()),
+        ("margin", derivation.margin.is_some()),
+        ("population", derivation.population != Population::Tasks),
         ("weight", derivation.weight != Weight::Task),
         ("cluster", derivation.cluster != Cluster::Task),
     ]
@@ -90,8 +114,24 @@ fn over_rows(derivation: &Derivation, columns: &[Column]) -> Result<()> {
             Error::invalid("`value` reads plan, receipts, facts or derivations, not rows").at("estimator")
         );
     }
+    if matches!(estimator, Holm | BenjaminiHochberg) {
+        return Err(Error::invalid("adjusts the p values of other derivations")
+            .at("data")
+            .hint("write `data = \"derivations\"`"));
+    }
     let episodes = derivation.data.holds_attempts();
-    if matches!(estimator, PairedDelta | PassAtK | BestAtK | Flips) && !episodes {
+    let of_attempts = [
+        PairedDelta,
+        PassAtK,
+        BestAtK,
+        SelectedAtK,
+        Flips,
+        TasksWhere,
+        Iqm,
+        ProbabilityOfImprovement,
+        GroupSd,
+    ];
+    if of_attempts.contains(&estimator) && !episodes {
         return Err(Error::invalid("compares or repeats attempts at tasks")
             .at("data")
             .hint("write `data = \"episodes\"`, or `\"imported\"` for rows made elsewhere"));
@@ -99,12 +139,7 @@ fn over_rows(derivation: &Derivation, columns: &[Column]) -> Result<()> {
     for (name, accepts) in &derivation.filter {
         let place = format!("where.{name}");
         let column = find(columns, name).map_err(|e| e.at(&place))?;
-        for value in accepts.values() {
-            fits(column, value).map_err(|e| e.at(&place))?;
-        }
-        if accepts.values().is_empty() {
-            return Err(Error::invalid("accepts nothing").at(&place).hint("name at least one value"));
-        }
+        accepted(column, accepts).map_err(|e| e.at(&place))?;
     }
     if let Some(by) = &derivation.by {
         let column = find(columns, by).map_err(|e| e.at("by"))?;
@@ -115,17 +150,47 @@ fn over_rows(derivation: &Derivation, columns: &[Column]) -> Result<()> {
         }
     }
     arms(derivation, columns)?;
-    let weighs = estimator == PairedDelta || (estimator == Mean && episodes);
+    let weighs =
+        matches!(estimator, PairedDelta | ProbabilityOfImprovement) || (estimator == Mean && episodes);
+    let repeated = matches!(estimator, PassAtK | BestAtK | SelectedAtK);
     for (field, given) in options(derivation) {
         let known = match field {
-            "is" => estimator == Share,
-            "k" => matches!(estimator, PassAtK | BestAtK),
+            "is" => !matches!(estimator, Count | CountDistinct),
+            "k" => repeated,
+            "band" => estimator == TasksWhere,
+            "margin" | "population" => estimator == PairedDelta,
             _ => weighs,
         };
         refuse_if(given && !known, field, "means nothing to this estimator")?;
     }
-    if matches!(estimator, PassAtK | BestAtK) && derivation.k.unwrap_or(0) == 0 {
+    if repeated && derivation.k.unwrap_or(0) == 0 {
         return Err(Error::invalid("must be at least 1").at("k").hint("write `k = 4`, say"));
+    }
+    match &derivation.band {
+        Some(band) if band.not.is_some() => {
+            return Err(Error::invalid("bounds a mean")
+                .at("band.not")
+                .hint("write `above`, `below`, `at_least` or `at_most`"));
+        }
+        Some(band) => bounds(band).map_err(|e| e.at("band"))?,
+        None if estimator == TasksWhere => {
+            return Err(Error::invalid("says not which task means count")
+                .at("band")
+                .hint("write `band = { at_least = 0.2, at_most = 0.8 }`, say"));
+        }
+        None => {}
+    }
+    if derivation.margin.is_some_and(|margin| !(margin.is_finite() && margin > 0.0)) {
+        return Err(Error::invalid("is a difference above 0 that does not matter")
+            .at("margin")
+            .hint("write `margin = 0.02`, say"));
+    }
+    if derivation.population == Population::TasksXTrainSeeds
+        && (derivation.weight != Weight::Task || derivation.cluster != Cluster::Task)
+    {
+        return Err(Error::invalid("is defined with single tasks that weigh the same")
+            .at("population")
+            .hint("leave `weight` and `cluster` out"));
     }
     of(derivation, columns)
 }
@@ -137,11 +202,15 @@ fn arms(derivation: &Derivation, columns: &[Column]) -> Result<()> {
         return Err(place("these rows belong to no arm").hint("leave `arms` out"));
     }
     match (derivation.estimator, derivation.arms.as_slice()) {
-        (PairedDelta | Flips, [base, treatment]) if base != treatment => Ok(()),
-        (PairedDelta | Flips, _) => Err(place("two different arms are compared, base first")
-            .hint("write `arms = [\"base\", \"treatment\"]`")),
-        (PassAtK | BestAtK, [_]) => Ok(()),
-        (PassAtK | BestAtK, _) => Err(place("is about one arm").hint("write `arms = [\"treatment\"]`, say")),
+        (PairedDelta | Flips | ProbabilityOfImprovement, [base, treatment]) if base != treatment => Ok(()),
+        (PairedDelta | Flips | ProbabilityOfImprovement, _) => {
+            Err(place("two different arms are compared, base first")
+                .hint("write `arms = [\"base\", \"treatment\"]`"))
+        }
+        (PassAtK | BestAtK | SelectedAtK | TasksWhere | Iqm | GroupSd, [_]) => Ok(()),
+        (PassAtK | BestAtK | SelectedAtK | TasksWhere | Iqm | GroupSd, _) => {
+            Err(place("is about one arm").hint("write `arms = [\"treatment\"]`, say"))
+        }
         (_, [] | [_]) => Ok(()),
         _ => Err(place("is about one arm or about all rows")
             .hint("for several, write `where = { arm = [\"…\", \"…\"] }`")),
@@ -160,6 +229,9 @@ fn of(derivation: &Derivation, columns: &[Column]) -> Result<()> {
         return refuse_if(derivation.nulls.is_some(), "nulls", "a count of rows reads no column");
     };
     let column = find(columns, name).map_err(|e| e.at("of"))?;
+    if let Some(is) = &derivation.is {
+        return accepted(column, is).map_err(|e| e.at("is"));
+    }
     let wrong = |what: &str| {
         let text = format!("`{name}` is {}, and this estimator reads {what}", kind(column.kind));
         Err(Error::invalid(text).at("of").hint("name another column"))
@@ -167,12 +239,11 @@ fn of(derivation: &Derivation, columns: &[Column]) -> Result<()> {
     match estimator {
         Count => refuse_if(true, "of", "a count of rows reads no column"),
         PassAtK | Flips if column.kind != Kind::Flag => wrong("true or false"),
-        Share if derivation.is.is_none() && column.kind != Kind::Flag => {
+        Share if column.kind != Kind::Flag => {
             let text = format!("`{name}` is {}, not true or false", kind(column.kind));
             Err(Error::invalid(text).at("of").hint("say which value counts: `is = \"length\"`"))
         }
-        Share => derivation.is.as_ref().map_or(Ok(()), |value| fits(column, value).map_err(|e| e.at("is"))),
-        CountDistinct => Ok(()),
+        Share | CountDistinct => Ok(()),
         _ if column.kind == Kind::Text => wrong("numbers"),
         _ => Ok(()),
     }
@@ -189,6 +260,43 @@ fn find<'a>(columns: &'a [Column], name: &str) -> Result<&'a Column> {
             )),
         }
     })
+}
+
+/// Whether declared values can stand in a column, and bounds leave something between them.
+fn accepted(column: &Column, accepts: &Accepts) -> Result<()> {
+    let Accepts::Within(within) = accepts else {
+        for value in accepts.values() {
+            fits(column, value)?;
+        }
+        return match accepts.values().is_empty() {
+            true => Err(Error::invalid("accepts nothing").hint("name at least one value")),
+            false => Ok(()),
+        };
+    };
+    if let Some(other) = &within.not {
+        fits(column, other)?;
+    }
+    let numbered = [within.at_least, within.at_most, within.above, within.below].iter().any(Option::is_some);
+    if numbered && !matches!(column.kind, Kind::Int | Kind::Real) {
+        let text = format!("`{}` is {}, and bounds are for numbers", column.name, kind(column.kind));
+        return Err(Error::invalid(text).hint("name a value, a list of values, or `{ not = … }`"));
+    }
+    if !numbered && within.not.is_some() { Ok(()) } else { bounds(within) }
+}
+
+fn bounds(within: &Bounds) -> Result<()> {
+    let given = [within.at_least, within.at_most, within.above, within.below];
+    if given.iter().flatten().any(|bound| !bound.is_finite()) {
+        return Err(Error::invalid("a bound is not a finite number").hint("write a plain number"));
+    }
+    let low = [within.at_least, within.above].into_iter().flatten().fold(f64::NEG_INFINITY, f64::max);
+    let high = [within.at_most, within.below].into_iter().flatten().fold(f64::INFINITY, f64::min);
+    let open = within.above == Some(low) || within.below == Some(high);
+    if given.iter().all(Option::is_none) || low > high || (low == high && open) {
+        return Err(Error::invalid("accepts nothing or everything")
+            .hint("write bounds such as `{ at_least = 0.2, at_most = 0.8 }`"));
+    }
+    Ok(())
 }
 
 /// Whether a declared value can stand in a column.
@@ -238,6 +346,11 @@ mod tests {
             "data = \"training\"\nestimator = \"last\"\nof = \"loss\"\nwhere = { loss = 1 }",
             "data = \"episodes\"\nestimator = \"pass_at_k\"\nk = 4\narms = [\"base\"]",
             "data = \"plan\"\nestimator = \"value\"\nof = \"decision.minimum_delta\"",
+            "data = \"episodes\"\nestimator = \"mean\"\nof = \"finish_reason\"\nis = \"length\"\narms = [\"base\"]",
+            "data = \"episodes\"\nestimator = \"pass_at_k\"\nof = \"solved_ms\"\nis = { at_most = 300000 }\nnulls = \"zero\"\nk = 3\narms = [\"base\"]",
+            "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"a\", \"b\"]\nmargin = 0.02\npopulation = \"tasks-x-train-seeds\"",
+            "data = \"episodes\"\nestimator = \"tasks_where\"\narms = [\"a\"]\nband = { above = 0 }\nwhere = { level = { at_least = 2 }, finish_reason = { not = \"stop\" } }",
+            "data = \"derivations\"\nestimator = \"holm\"\nof = \"delta, by_family\"",
         ] {
             verdict(text).unwrap();
         }
@@ -264,6 +377,25 @@ mod tests {
             ("estimator = \"pass_at_k\"\nk = 2\narms = [\"base\"]\nof = \"reward\"", "of", "true or false"),
             ("estimator = \"share\"\nof = \"finish_reason\"", "of", "is = "),
             ("estimator = \"share\"\nof = \"level\"\nis = \"x\"", "is", "cannot stand"),
+            (
+                "estimator = \"share\"\nof = \"level\"\nis = { at_least = 3, below = 3 }",
+                "is",
+                "accepts nothing",
+            ),
+            ("estimator = \"share\"\nof = \"arm\"\nis = { at_least = 3 }", "is", "for numbers"),
+            ("estimator = \"count\"\nwhere = { level = { above = nan } }", "where.level", "finite"),
+            ("estimator = \"tasks_where\"\narms = [\"a\"]", "band", "which task means"),
+            ("estimator = \"iqm\"\narms = [\"a\", \"b\"]", "arms", "one arm"),
+            ("estimator = \"probability_of_improvement\"\narms = [\"a\"]", "arms", "base first"),
+            ("estimator = \"selected_at_k\"\narms = [\"a\"]", "k", "at least 1"),
+            ("estimator = \"paired_delta\"\narms = [\"a\", \"b\"]\nmargin = 0", "margin", "above 0"),
+            ("estimator = \"sum\"\nof = \"turns\"\nmargin = 0.1", "margin", "leave `margin` out"),
+            (
+                "estimator = \"paired_delta\"\narms = [\"a\", \"b\"]\npopulation = \"tasks-x-train-seeds\"\nweight = \"family\"",
+                "population",
+                "single tasks",
+            ),
+            ("estimator = \"holm\"\nof = \"delta\"", "data", "derivations"),
             ("estimator = \"sum\"\nof = \"turns\"\nk = 2", "k", "leave `k` out"),
             ("estimator = \"sum\"\nof = \"turns\"\nweight = \"family\"", "weight", "means nothing"),
             ("estimator = \"value\"\nof = \"x\"", "estimator", "plan, receipts, facts or"),
@@ -282,6 +414,8 @@ mod tests {
             ("data = \"facts\"\nestimator = \"value\"\nof = \"x\"\nby = \"arm\"", "leave `by` out"),
             ("data = \"derivations\"\nestimator = \"value\"\nof = \"a +\"", "missing at its end"),
             ("data = \"derivations\"\nestimator = \"mean\"\nof = \"a\"", "estimator = \"value\""),
+            ("data = \"derivations\"\nestimator = \"holm\"", "tests of the family"),
+            ("data = \"derivations\"\nestimator = \"holm\"\nof = \"a.low\"", "no p value"),
         ] {
             let e = verdict(text).unwrap_err().to_string();
             assert!(e.contains(wanted), "{e}");

@@ -65,6 +65,22 @@ pub enum Estimator {
     BestAtK,
     /// Number of paired attempts that went from unsolved to solved (`gained`), the reverse (`lost`), `both`, `neither`.
     Flips,
+    /// Middle value of a column.
+    Median,
+    /// Interquartile mean of an arm's cell means.
+    Iqm,
+    /// Mean over shared tasks of the chance that an attempt of the treatment beats one of the base.
+    ProbabilityOfImprovement,
+    /// Number of tasks whose mean lies in a band.
+    TasksWhere,
+    /// Expected score of the attempt that `select_score` picks among k.
+    SelectedAtK,
+    /// Spread of an arm's attempts within their cells.
+    GroupSd,
+    /// p values of a declared family of tests, adjusted by Holm.
+    Holm,
+    /// p values of an exploratory table, adjusted by Benjamini and Hochberg.
+    BenjaminiHochberg,
     /// The value at `of` in the plan, a receipt or the facts.
     Value,
 }
@@ -101,7 +117,18 @@ pub enum Nulls {
     Zero,
 }
 
-/// One value or a list of them, in `where`.
+/// What an interval speaks about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Population {
+    /// More tasks, with the arms as they are.
+    #[default]
+    Tasks,
+    /// More tasks and more training runs.
+    TasksXTrainSeeds,
+}
+
+/// Which values count: one, a list of them, or bounds, in `where`, `is` and `band`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Accepts {
@@ -109,14 +136,38 @@ pub enum Accepts {
     One(Cell),
     /// The column equals one of these.
     Any(Vec<Cell>),
+    /// The column holds a number within bounds, or something else than a value.
+    Within(Bounds),
+}
+
+/// Bounds of a number; all that are given hold.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bounds {
+    /// Not below this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
+    /// Not above this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<f64>,
+    /// Above this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above: Option<f64>,
+    /// Below this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<f64>,
+    /// Another value than this; a missing one is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not: Option<Cell>,
 }
 
 impl Accepts {
-    /// The accepted values.
+    /// The accepted values, where they are listed.
     pub fn values(&self) -> &[Cell] {
         match self {
             Accepts::One(cell) => std::slice::from_ref(cell),
             Accepts::Any(cells) => cells,
+            Accepts::Within(_) => &[],
         }
     }
 }
@@ -138,9 +189,12 @@ pub struct Derivation {
     /// The column it is computed of (or the path, for plan, receipts and facts; the formula, for derivations).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
-    /// For `share`: the value that counts.
+    /// Turns the column into true or false: whether it holds this. A null counts as `nulls` says, `zero` as false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub is: Option<Cell>,
+    pub is: Option<Accepts>,
+    /// For `tasks_where`: which task means count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub band: Option<Bounds>,
     /// One arm (rates) or two, base first (comparisons); empty: all rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arms: Vec<String>,
@@ -150,7 +204,13 @@ pub struct Derivation {
     /// Resampling unit.
     #[serde(default)]
     pub cluster: Cluster,
-    /// k of pass@k and best@k.
+    /// What the interval speaks about.
+    #[serde(default)]
+    pub population: Population,
+    /// Largest difference that does not matter: gives `non_inferiority_p` and `equivalence_p`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin: Option<f64>,
+    /// k of pass@k, best@k and the selected attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k: Option<u32>,
     /// One result a value of this column: `derive:<scope>.<id>/<value>`.
@@ -178,8 +238,24 @@ pub struct Reference {
 }
 
 /// Parts that any reference may end in.
-pub const PARTS: &[&str] =
-    &["value", "low", "high", "n", "p", "se", "df", "gained", "lost", "both", "neither", "mde"];
+pub const PARTS: &[&str] = &[
+    "value",
+    "low",
+    "high",
+    "n",
+    "p",
+    "se",
+    "df",
+    "gained",
+    "lost",
+    "both",
+    "neither",
+    "mde",
+    "share",
+    "zero_share",
+    "non_inferiority_p",
+    "equivalence_p",
+];
 
 impl Reference {
     /// Parses the text after `derive:`. Ids and scopes are `[A-Za-z0-9_-]+`; a row label is anything

@@ -2,12 +2,14 @@
 
 use super::data::Table;
 use super::declare::parts;
-use super::derivation::{Cluster, Derivation, Estimator, Weight};
-use super::select::{Chosen, same};
+use super::derivation::{Bounds, Cluster, Derivation, Estimator, Population, Weight};
+use super::select::{Chosen, in_band};
 use super::value::{Evaluated, Number, Warning};
+use crate::episode::columns::RowAt;
 use crate::episode::row::Cell;
 use crate::stats::at_k::{ArmCells, Kind};
-use crate::stats::{self, Arm, Method, Observation, Options, Paired, Undefined, aggregate};
+use crate::stats::paired::task_means;
+use crate::stats::{self, Arm, Method, Observation, Options, Paired, Undefined, aggregate, repeats};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Parts = BTreeMap<String, Number>;
@@ -25,7 +27,31 @@ pub fn evaluate(derivation: &Derivation, table: &Table, rows: &[&Chosen<'_>], ke
     let columns = Positions::new(table);
     match derivation.estimator {
         Estimator::PairedDelta => paired_delta(derivation, &columns, rows, key_text, &mut out),
-        Estimator::PassAtK | Estimator::BestAtK => at_k(derivation, &columns, rows, &mut out),
+        Estimator::PassAtK | Estimator::BestAtK | Estimator::SelectedAtK => {
+            at_k(derivation, &columns, rows, &mut out);
+        }
+        Estimator::TasksWhere => tasks_where(derivation, &columns, rows, &mut out),
+        Estimator::Iqm => {
+            let (value, cells) = repeats::interquartile_mean(&observations(derivation, &columns, rows));
+            out.unit = "cells".into();
+            out.put("value", value);
+            out.count("n", cells);
+        }
+        Estimator::GroupSd => {
+            let spread = repeats::group_spread(&observations(derivation, &columns, rows));
+            out.unit = "cells".into();
+            out.put("value", spread.sd);
+            out.put("zero_share", spread.zero_share);
+            out.count("n", spread.cells);
+        }
+        Estimator::ProbabilityOfImprovement => {
+            let values = repeats::probability_of_improvement(&observations(derivation, &columns, rows));
+            mean_of_tasks(
+                derivation,
+                values.and_then(|v| aggregate::mean_of_tasks(&v, weight(derivation))),
+                &mut out,
+            );
+        }
         Estimator::Flips => flips(derivation, &columns, rows, &mut out),
         Estimator::Mean if derivation.data.holds_attempts() => arm_mean(derivation, &columns, rows, &mut out),
         _ => over_rows(derivation, rows, &mut out),
@@ -53,6 +79,7 @@ struct Positions {
     seed: Option<usize>,
     train_seed: Option<usize>,
     rollout: Option<usize>,
+    select: Option<usize>,
     tokens: Option<usize>,
 }
 
@@ -65,23 +92,18 @@ impl Positions {
             seed: table.position("seed"),
             train_seed: table.position("train_seed"),
             rollout: table.position("rollout"),
+            select: table.position("select_score"),
             tokens: table.position("tokens_sha256"),
         }
     }
 }
 
-fn text(row: &[Cell], position: Option<usize>) -> &str {
-    match position.and_then(|at| row.get(at)) {
-        Some(Cell::Text(text)) => text,
-        _ => "",
-    }
+fn text<'a>(row: RowAt<'a>, position: Option<usize>) -> &'a str {
+    position.and_then(|at| row.text(at)).unwrap_or("")
 }
 
-fn whole(row: &[Cell], position: Option<usize>) -> Option<i64> {
-    match position.and_then(|at| row.get(at)) {
-        Some(Cell::Int(whole)) => Some(*whole),
-        _ => None,
-    }
+fn whole(row: RowAt<'_>, position: Option<usize>) -> Option<i64> {
+    row.whole(position?)
 }
 
 /// Rows as observations; with two arms the first is the base, else every row is of one arm.
@@ -144,6 +166,10 @@ fn paired_delta(
     let seen = observations(derivation, at, rows);
     let options = Options {
         weight: weight(derivation),
+        population: match derivation.population {
+            Population::Tasks => stats::Population::Tasks,
+            Population::TasksXTrainSeeds => stats::Population::TasksTimesTrainSeeds,
+        },
         bootstrap_key: key_text,
         identical_streams: identical_streams(derivation, at, rows),
         ..Options::default()
@@ -159,6 +185,10 @@ fn paired_delta(
             return out.count("n", paired.map_or(0, |paired| paired.tasks.len()));
         }
     };
+    if let Some(margin) = derivation.margin {
+        out.put("non_inferiority_p", stats::estimate::non_inferiority_p(&e, margin));
+        out.put("equivalence_p", stats::estimate::equivalence_p(&e, margin));
+    }
     out.put("value", Ok(e.delta));
     out.put("low", e.headline.clone().map(|h| h.interval.low));
     out.put("high", e.headline.clone().map(|h| h.interval.high));
@@ -169,10 +199,15 @@ fn paired_delta(
     out.count("n", e.tasks);
     if let Ok(headline) = e.headline {
         out.level = Some(stats::LEVEL);
-        out.method = Some(method(headline.method, derivation.cluster).to_string());
+        out.method = Some(match derivation.population {
+            Population::TasksXTrainSeeds if headline.method == Method::T => TRAINING.to_string(),
+            _ => method(headline.method, derivation.cluster).to_string(),
+        });
     }
     out.warnings.extend(e.warnings.into_iter().map(|w| Warning { code: w.code.to_string(), text: w.text }));
 }
+
+const TRAINING: &str = "t interval over tasks and training seeds";
 
 fn method(method: Method, cluster: Cluster) -> &'static str {
     match (method, cluster) {
@@ -190,7 +225,7 @@ fn identical_streams(derivation: &Derivation, at: &Positions, rows: &[&Chosen<'_
     let streams = |arm: Option<&String>| -> BTreeSet<(&str, i64, i64, &str)> {
         rows.iter()
             .map(|chosen| chosen.row)
-            .filter(|row| arm.is_some_and(|arm| arm == text(row, at.arm)))
+            .filter(|row| arm.is_some_and(|arm| arm == text(*row, at.arm)))
             .map(|row| {
                 let (seed, rollout) = (whole(row, at.seed), whole(row, at.rollout));
                 (
@@ -214,7 +249,12 @@ fn arm_mean(derivation: &Derivation, at: &Positions, rows: &[&Chosen<'_>], out: 
         let text = format!("rows of {} arms are averaged together: name one in `arms`", arms.len());
         out.warnings.push(Warning { code: "mixed_arms".into(), text });
     }
-    let mean = match aggregate::arm_mean(&seen, Arm::Treatment, weight(derivation)) {
+    mean_of_tasks(derivation, aggregate::arm_mean(&seen, Arm::Treatment, weight(derivation)), out);
+}
+
+/// A mean over tasks, with its t interval.
+fn mean_of_tasks(derivation: &Derivation, mean: Result<aggregate::ArmMean, Undefined>, out: &mut Evaluated) {
+    let mean = match mean {
         Ok(mean) => mean,
         Err(why) => {
             for part in parts(derivation) {
@@ -251,10 +291,37 @@ fn keep_arms_apart(seen: &mut [Observation<'_>], at: &Positions, rows: &[&Chosen
     }
 }
 
+fn tasks_where(derivation: &Derivation, at: &Positions, rows: &[&Chosen<'_>], out: &mut Evaluated) {
+    let means = task_means(&observations(derivation, at, rows), Arm::Treatment);
+    let everything = Bounds::default();
+    let band = derivation.band.as_ref().unwrap_or(&everything);
+    let inside = means.iter().filter(|task| in_band(task.value, band)).count();
+    let of = |x: f64| if means.is_empty() { Err(Undefined::new("there are no rows")) } else { Ok(x) };
+    out.put("value", of(inside as f64));
+    out.put("share", of(inside as f64 / means.len() as f64));
+    out.count("n", means.len());
+}
+
 fn at_k(derivation: &Derivation, at: &Positions, rows: &[&Chosen<'_>], out: &mut Evaluated) {
     let seen = observations(derivation, at, rows);
+    let k = derivation.k.unwrap_or_default() as usize;
+    if derivation.estimator == Estimator::SelectedAtK {
+        let score = |chosen: &&Chosen<'_>| chosen.row.cell(at.select?).number();
+        let scores: Vec<Option<f64>> = rows.iter().map(score).collect();
+        let result = repeats::selected_at_k(&seen, &scores, k);
+        let own = |(o, score): (&Observation<'_>, &Option<f64>)| o.reward == *score;
+        if result.value.is_ok() && seen.iter().zip(&scores).all(own) {
+            out.warnings.push(Warning {
+                code: "oracle_selection".into(),
+                text: "every attempt was selected by the very score that it is judged by: this is the oracle's best of k"
+                    .into(),
+            });
+        }
+        out.put("value", result.value);
+        return out.count("n", result.tasks);
+    }
     let kind = if derivation.estimator == Estimator::PassAtK { Kind::Pass } else { Kind::Best };
-    let result = ArmCells::new(&seen, Arm::Treatment).at(kind, derivation.k.unwrap_or_default() as usize);
+    let result = ArmCells::new(&seen, Arm::Treatment).at(kind, k);
     out.put("value", result.value);
     out.count("n", result.tasks);
 }
@@ -291,15 +358,13 @@ fn over_rows(derivation: &Derivation, rows: &[&Chosen<'_>], out: &mut Evaluated)
                 Ok(aggregate::count_distinct(rows.iter().map(|c| distinct(&c.of))) as f64)
             }
             Estimator::Share => {
-                let counts = |chosen: &&Chosen<'_>| match &derivation.is {
-                    Some(wanted) => same(&chosen.of, wanted),
-                    None => chosen.of.number() == Some(1.0),
-                };
+                let counts = |chosen: &&Chosen<'_>| chosen.of.number() == Some(1.0);
                 aggregate::share(&rows.iter().map(counts).collect::<Vec<bool>>())
             }
             Estimator::Sum => some(aggregate::sum(&numbers)),
             Estimator::Min => aggregate::min(&numbers),
             Estimator::Max => aggregate::max(&numbers),
+            Estimator::Median => aggregate::median(&numbers),
             Estimator::Last => some(numbers.last().copied().unwrap_or_default()),
             _ => aggregate::mean(&numbers),
         },

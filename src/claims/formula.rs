@@ -76,6 +76,19 @@ impl Formula {
         }
     }
 
+    /// Every number in it, in order, and whether it is that of each row of a table.
+    pub fn numbers(&self) -> Vec<(&Reference, bool)> {
+        match self {
+            Formula::Rows(_, table) => vec![(table, true)],
+            Formula::Two(_, left, right) => [left.numbers(), right.numbers()].concat(),
+            Formula::Extreme(_, all) => all.iter().flat_map(Formula::numbers).collect(),
+            Formula::Absolute(inner) => inner.numbers(),
+            Formula::Number(_) | Formula::Of(_) => {
+                self.references().into_iter().map(|of| (of, false)).collect()
+            }
+        }
+    }
+
     /// Every reference in it, in order; a table's rows by the reference of the whole.
     pub fn references(&self) -> Vec<&Reference> {
         match self {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// Looks up the value that a derivation names. A receipt that was not written yet is undefined
 /// ("pending"); a path that leads nowhere is an error with the nearest key.
-pub fn value(store: &mut Store, slug: &str, derivation: &Derivation) -> Result<Derived> {
+pub fn value(store: &Store, slug: &str, derivation: &Derivation) -> Result<Derived> {
     let of = derivation.of.as_deref().unwrap_or_default();
     let (file, path) = match derivation.data {
         DataSet::Plan => (format!("data/{slug}/experiment.toml"), of),
@@ -124,7 +124,7 @@ mod tests {
             write_atomic(&dir.path().join("data/demo").join(file), text.as_bytes()).unwrap();
         }
         let text = format!("data = \"{data}\"\nestimator = \"value\"\nof = \"{of}\"");
-        value(&mut Store::new(dir.path()), "demo", &toml::from_str(&text).unwrap())
+        value(&Store::new(dir.path()), "demo", &toml::from_str(&text).unwrap())
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod day;
 pub mod declare;
 pub mod derivation;
 mod evaluate;
+pub mod family;
 pub mod fill;
 pub mod formula;
 pub mod front_matter;

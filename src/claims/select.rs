@@ -3,19 +3,21 @@
 
 use super::data::Table;
 use super::declare::column;
-use super::derivation::{Derivation, Nulls};
+use super::derivation::{Accepts, Bounds, Derivation, Nulls};
 use super::value::{Source, Warning};
+use crate::episode::columns::{RowAt, Values};
 use crate::episode::row::Cell;
 use crate::error::{Error, Result};
+use crate::stats;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One row that passed, with the value that its estimator reads.
 #[derive(Debug, Clone)]
 pub struct Chosen<'a> {
     /// The whole row.
-    pub row: &'a [Cell],
-    /// The value of the column that is read, nulls counted as the derivation says; null where no
-    /// column is read.
+    pub row: RowAt<'a>,
+    /// The value of the column that is read, or whether it `is` what counts; nulls counted as the derivation says; null where
+    /// no column is read.
     pub of: Cell,
 }
 
@@ -41,8 +43,8 @@ pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection
     let arm = at("arm");
     let of = column(derivation).and_then(at);
     let by = derivation.by.as_deref().and_then(at);
-    let filter: Vec<(usize, &[Cell])> =
-        derivation.filter.iter().filter_map(|(name, accepts)| Some((at(name)?, accepts.values()))).collect();
+    let filter: Vec<(usize, &Accepts)> =
+        derivation.filter.iter().filter_map(|(name, accepts)| Some((at(name)?, accepts))).collect();
     let mut out = Selection {
         rows: Vec::new(),
         groups: BTreeMap::new(),
@@ -53,32 +55,39 @@ pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection
     let mut omitted = 0usize;
     for file in &table.files {
         let mut used = 0;
+        let impossible = |(position, accepts): &(usize, &Accepts)| match file.rows.values(*position) {
+            Some(Values::Same(cell)) => !accepted(cell, accepts),
+            _ => false,
+        };
+        let none = !file.rows.is_empty() && filter.iter().any(impossible);
         for (index, row) in file.rows.iter().enumerate() {
-            let cell = |position: usize| row.get(position).unwrap_or(&Cell::Null);
-            if let Some(Cell::Text(name)) = arm.map(cell) {
+            if let Some(name) = arm.and_then(|position| row.text(position)) {
                 if !out.arms_found.contains(name) {
-                    out.arms_found.insert(name.clone());
+                    out.arms_found.insert(name.to_owned());
                 }
-                if !derivation.arms.is_empty() && !derivation.arms.contains(name) {
+                if !derivation.arms.is_empty() && !derivation.arms.iter().any(|arm| arm == name) {
                     continue;
                 }
             }
-            if !filter.iter().all(|(position, wanted)| wanted.iter().any(|w| same(cell(*position), w))) {
+            if none || !filter.iter().all(|(position, accepts)| accepted(&row.cell(*position), accepts)) {
                 continue;
             }
             used += 1;
-            let mut value = of.map_or(Cell::Null, |position| cell(position).clone());
+            let mut value = of.map_or(Cell::Null, |position| row.cell(position));
             if of.is_some() && value.is_null() {
                 match derivation.nulls {
                     None => return Err(null(derivation, &file.path, index)),
+                    Some(Nulls::Zero) if derivation.is.is_some() => value = Cell::Flag(false),
                     Some(Nulls::Zero) => value = Cell::Int(0),
                     Some(Nulls::Omit) => {
                         omitted += 1;
                         continue;
                     }
                 }
+            } else if let Some(is) = &derivation.is {
+                value = Cell::Flag(accepted(&value, is));
             }
-            if let Some(label) = by.map(cell).filter(|label| !label.is_null()) {
+            if let Some(label) = by.map(|position| row.cell(position)).filter(|label| !label.is_null()) {
                 out.groups.entry(label.to_string()).or_default().push(out.rows.len());
             }
             out.rows.push(Chosen { row, of: value });
@@ -87,7 +96,7 @@ pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection
             path: file.path.clone(),
             sha256: file.sha256.clone(),
             rows_used: used,
-            rows_total: file.rows.len(),
+            rows_total: file.rows.rows(),
         });
     }
     if !out.rows.is_empty() {
@@ -120,12 +129,7 @@ fn mixed_events(table: &Table, derivation: &Derivation, rows: &[Chosen<'_>]) -> 
         .iter()
         .any(|column| derivation.filter.contains_key(*column) || derivation.by.as_deref() == Some(*column));
     let position = table.position("event").filter(|_| !named && derivation.arms.len() < 2)?;
-    let events: BTreeSet<String> = rows
-        .iter()
-        .filter_map(|chosen| chosen.row.get(position))
-        .filter(|event| !event.is_null())
-        .map(Cell::to_string)
-        .collect();
+    let events: BTreeSet<&str> = rows.iter().filter_map(|chosen| chosen.row.text(position)).collect();
     (events.len() > 1).then(|| Warning {
         code: "mixed_events".into(),
         text: format!(
@@ -133,6 +137,38 @@ fn mixed_events(table: &Table, derivation: &Derivation, rows: &[Chosen<'_>]) -> 
             events.into_iter().collect::<Vec<_>>().join(", ")
         ),
     })
+}
+
+/// Whether a value is one that counts; a missing one never is.
+pub fn accepted(have: &Cell, accepts: &Accepts) -> bool {
+    match accepts {
+        Accepts::Within(bounds) => {
+            let Bounds { at_least, at_most, above, below, not } = bounds;
+            if have.is_null() || not.as_ref().is_some_and(|other| same(have, other)) {
+                return false;
+            }
+            match have.number() {
+                Some(x) => {
+                    at_least.is_none_or(|bound| x >= bound)
+                        && at_most.is_none_or(|bound| x <= bound)
+                        && above.is_none_or(|bound| x > bound)
+                        && below.is_none_or(|bound| x < bound)
+                }
+                None => not.is_some(),
+            }
+        }
+        listed => listed.values().iter().any(|want| same(have, want)),
+    }
+}
+
+/// Whether a mean keeps the bounds of a band; a bound that it stands on to rounding counts as reached, not passed.
+pub fn in_band(mean: f64, band: &Bounds) -> bool {
+    let reaches = |bound: f64, from: f64| from - bound >= -stats::SAME;
+    let passes = |bound: f64, from: f64| from - bound > stats::SAME;
+    band.at_least.is_none_or(|bound| reaches(bound, mean))
+        && band.at_most.is_none_or(|bound| reaches(mean, bound))
+        && band.above.is_none_or(|bound| passes(bound, mean))
+        && band.below.is_none_or(|bound| passes(mean, bound))
 }
 
 /// Whether a row's value is the wanted one: numbers by value, the rest by kind and value. A
@@ -182,6 +218,10 @@ mod tests {
         assert_eq!(count("arms = [\"base\"]").0, 2);
         assert_eq!(count("where = { family = \"f\", seed = [1, 3] }").0, 2);
         assert_eq!(count("where = { reward = 1 }").0, 1);
+        assert_eq!(count("where = { reward = { at_least = 0 } }").0, 2);
+        assert_eq!(count("where = { reward = { above = 0, at_most = 1 } }").0, 1);
+        assert_eq!(count("where = { family = { not = \"f\" } }").0, 1);
+        assert_eq!(count("where = { reward = { not = 0 } }").0, 1);
         assert_eq!(count("by = \"family\"").1, ["f", "g"]);
         assert_eq!(count("by = \"event\"").1, ["evaluate", "null"]);
         assert_eq!(count("arms = [\"base\"]").2, ["mixed_events"]);

@@ -1,6 +1,7 @@
 //! For tests of this module: made-up rows, tables and workspaces.
 
 use super::data::{File, Table};
+use crate::episode::columns::Columns;
 use crate::episode::row::{EpisodeRow, Row};
 use crate::episode::table;
 use std::path::Path;
@@ -63,7 +64,7 @@ pub fn table(rows: &[EpisodeRow]) -> Table {
     let file = File {
         path: "data/demo/episodes/base/1.parquet".into(),
         sha256: "f".into(),
-        rows: rows.iter().map(Row::cells).collect(),
+        rows: Columns::of(EpisodeRow::COLUMNS.len(), &rows.iter().map(Row::cells).collect::<Vec<_>>()),
     };
     Table { columns: EpisodeRow::COLUMNS, files: vec![file] }
 }

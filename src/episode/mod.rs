@@ -4,6 +4,7 @@
 
 pub mod chain;
 pub(crate) mod column_type;
+pub mod columns;
 pub mod compact;
 pub mod compare;
 pub mod durable;

@@ -64,6 +64,7 @@ pub fn check_chain<R: Row>(path: &Path, rows: &[R]) -> Result<()> {
 pub fn decode<R: Row>(path: &Path, bytes: &[u8]) -> Result<Vec<R>> {
     let (frame, _) = parquet::decode(bytes, None).map_err(|why| unreadable(path, &why))?;
     let columns = contract_columns::<R>(path, &frame)?;
+    let columns: Vec<Vec<Cell>> = columns.into_iter().map(|c| to_cells(c).unwrap_or_default()).collect();
     let mut rows = Vec::with_capacity(frame.height());
     let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
     for i in 0..frame.height() {
@@ -83,7 +84,7 @@ pub(super) fn unreadable(path: &Path, why: &str) -> Error {
 }
 
 /// The frame's columns in the contract's order, after checking names and types.
-fn contract_columns<R: Row>(path: &Path, frame: &DataFrame) -> Result<Vec<Vec<Cell>>> {
+pub(super) fn contract_columns<'f, R: Row>(path: &Path, frame: &'f DataFrame) -> Result<Vec<&'f Series>> {
     let present: Vec<&str> = frame.get_column_names().into_iter().map(|n| n.as_str()).collect();
     let surplus: Vec<&str> =
         present.iter().copied().filter(|n| R::COLUMNS.iter().all(|c| c.name != *n)).collect();
@@ -98,11 +99,12 @@ fn contract_columns<R: Row>(path: &Path, frame: &DataFrame) -> Result<Vec<Vec<Ce
             };
             return Err(error.at(path.display()).hint(hint));
         };
-        columns.push(to_cells(series).filter(|_| kind_of(series) == Some(column.kind)).ok_or_else(|| {
-            Error::invalid(format!("holds `{}`, not {}", series.dtype(), words(column.kind)))
+        if kind_of(series) != Some(column.kind) {
+            return Err(Error::invalid(format!("holds `{}`, not {}", series.dtype(), words(column.kind)))
                 .at(format!("{}: column `{}`", path.display(), column.name))
-                .hint("write the file again with the column's type")
-        })?);
+                .hint("write the file again with the column's type"));
+        }
+        columns.push(series);
     }
     if let Some(name) = surplus.first() {
         return Err(Error::invalid(format!("has a column `{name}`, which {} rows do not have", R::DATA_SET))

@@ -4,10 +4,13 @@ use super::Workspace;
 use crate::audit::{self, AuditReport, sql};
 use crate::claims::Texts;
 use crate::claims::book::Entry;
-use crate::claims::derivation::{Accepts, DataSet, Derivation, Estimator, PARTS, Reference, Weight};
+use crate::claims::derivation::{
+    Accepts, DataSet, Derivation, Estimator, PARTS, Population, Reference, Weight,
+};
 use crate::claims::ledger::Claim;
 use crate::claims::number::{self, Style};
 use crate::claims::value::{Derived, Evaluated, Number};
+use crate::episode::row::Cell;
 use crate::error::{Error, Result};
 use crate::site::input::{
     AuditEntry, AuditInput, ClaimInput, CoverageInput, DerivationInput, EstimateInput, EstimatorInput,
@@ -392,9 +395,7 @@ fn recipe(derivation: &Derivation, experiment: &str) -> Vec<String> {
         data => out.push(format!("Take the {} rows of `{experiment}`.", word(&data))),
     }
     for (column, accepts) in &derivation.filter {
-        let values: Vec<String> = accepts.values().iter().map(|c| format!("`{c}`")).collect();
-        let verb = if matches!(accepts, Accepts::One(_)) { "is" } else { "is one of" };
-        out.push(format!("Keep rows whose `{column}` {verb} {}.", values.join(", ")));
+        out.push(format!("Keep rows whose `{column}` {}.", condition(accepts)));
     }
     match derivation.arms.as_slice() {
         [] => {}
@@ -406,14 +407,46 @@ fn recipe(derivation: &Derivation, experiment: &str) -> Vec<String> {
     if let Some(by) = &derivation.by {
         out.push(format!("Do this for each value of `{by}`, and for all rows together."));
     }
-    let is = derivation.is.as_ref().map(|cell| format!(" = {cell}")).unwrap_or_default();
+    if let Some(is) = &derivation.is {
+        out.push(format!("Count `{of}` as 1 where it {}, else as 0.", condition(is)));
+    }
+    if let Some(band) = &derivation.band {
+        out.push(format!("Count the tasks whose mean {}.", condition(&Accepts::Within(band.clone()))));
+    }
     let k = derivation.k.map(|k| format!(" at k = {k}")).unwrap_or_default();
-    let what = if of.is_empty() { String::new() } else { format!(" of `{of}`{is}") };
+    let what = if of.is_empty() { String::new() } else { format!(" of `{of}`") };
     out.push(format!("Compute `{}`{what}{k}.", estimator_id(derivation)));
     if derivation.weight == Weight::Family {
         out.push("Weigh every family the same.".into());
     }
+    if derivation.population == Population::TasksXTrainSeeds {
+        out.push("Take the interval over tasks and training seeds together.".into());
+    }
+    if let Some(margin) = derivation.margin {
+        out.push(format!("Hold it against the margin {margin}, which was declared beforehand."));
+    }
     out
+}
+
+/// What a column must hold, behind its name.
+fn condition(accepts: &Accepts) -> String {
+    let listed =
+        |values: &[Cell]| values.iter().map(|cell| format!("`{cell}`")).collect::<Vec<_>>().join(", ");
+    match accepts {
+        Accepts::One(cell) => format!("is `{cell}`"),
+        Accepts::Any(cells) => format!("is one of {}", listed(cells)),
+        Accepts::Within(bounds) => {
+            let number = |words: &str, bound: Option<f64>| bound.map(|x| format!("is {words} {x}"));
+            let all = [
+                number("at least", bounds.at_least),
+                number("at most", bounds.at_most),
+                number("above", bounds.above),
+                number("below", bounds.below),
+                bounds.not.as_ref().map(|cell| format!("is not `{cell}`")),
+            ];
+            all.into_iter().flatten().collect::<Vec<_>>().join(" and ")
+        }
+    }
 }
 
 #[cfg(test)]

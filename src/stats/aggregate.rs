@@ -3,7 +3,7 @@
 
 use super::distribution::t_quantile;
 use super::paired::{mean as mean_of, task_means};
-use super::units::{Units, Weight};
+use super::units::{TaskValue, Units, Weight};
 use super::{Arm, Interval, LEVEL, Observation, Undefined, Value, counted};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,6 +61,14 @@ pub fn last(values: &[f64]) -> Value {
     some(values)?.last().copied().ok_or_else(|| Undefined::new("there are no rows"))
 }
 
+/// The middle value; the mean of the two middle ones where their number is even.
+pub fn median(values: &[f64]) -> Value {
+    let mut sorted = some(values)?.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+    Ok((low + high) / 2.0)
+}
+
 /// Share of flags that are set.
 pub fn share(flags: &[bool]) -> Value {
     match flags.len() {
@@ -87,14 +95,16 @@ pub struct ArmMean {
     pub t: Result<Interval, Undefined>,
     /// Number of tasks.
     pub tasks: usize,
-    /// Number of scored episodes.
-    pub episodes: usize,
 }
 
 /// The mean of one arm over all its tasks and cells.
 pub fn arm_mean(observations: &[Observation<'_>], arm: Arm, weight: Weight) -> Result<ArmMean, Undefined> {
-    let means = task_means(observations, arm);
-    let units = Units::new(&means, weight)?;
+    mean_of_tasks(&task_means(observations, arm), weight)
+}
+
+/// The mean of one value a task.
+pub fn mean_of_tasks(values: &[TaskValue<'_>], weight: Weight) -> Result<ArmMean, Undefined> {
+    let units = Units::new(values, weight)?;
     let (mean, se, df) = (units.mean(), units.standard_error(), units.df());
     let t = se.clone().and_then(|se| {
         if units.zero_variance() {
@@ -103,8 +113,7 @@ pub fn arm_mean(observations: &[Observation<'_>], arm: Arm, weight: Weight) -> R
         let half = t_quantile(0.5 + 0.5 * LEVEL, df) * se;
         Ok(Interval { low: mean - half, high: mean + half })
     });
-    let episodes = observations.iter().filter(|o| o.arm == arm && o.reward.is_some()).count();
-    Ok(ArmMean { mean, se, df, t, tasks: means.len(), episodes })
+    Ok(ArmMean { mean, se, df, t, tasks: values.len() })
 }
 
 /// How pairs of episodes with the same (task, seed, rollout) ended in the two arms.
@@ -235,6 +244,8 @@ mod tests {
         assert_eq!(sum(&[]), 0.0);
         assert_eq!((min(&[2.0, -1.0]), max(&[2.0, -1.0])), (Ok(-1.0), Ok(2.0)));
         assert_eq!(last(&[2.0, -1.0]), Ok(-1.0));
+        assert!(median(&[]).is_err());
+        assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0])), (Ok(2.0), Ok(2.5)));
         assert_eq!(count_distinct(["a", "b", "a"]), 2);
     }
 

@@ -16,6 +16,7 @@ pub mod multiple;
 pub mod paired;
 pub mod proportion;
 pub mod registry;
+pub mod repeats;
 pub mod rounding;
 pub mod sign_flip;
 pub mod training_seeds;

@@ -350,3 +350,38 @@ fn the_report_is_plain_text_within_its_width_and_json() {
     assert_eq!(json["summary"]["findings"], report.findings.len());
     assert_eq!(json["verdicts"][0]["verdict"].as_str().map(str::is_empty), Some(false));
 }
+
+#[test]
+fn one_flip_in_ten_thousand_rows_is_named_though_no_printed_digit_moves() {
+    let workspace = Workspace::honest();
+    let file = "calls/base/52004.parquet";
+    let call = |i: i64| {
+        let mut call = crate::episode::testing::call_rows(1).remove(0);
+        (call.experiment, call.arm, call.seed) = ("demo".into(), "base".into(), 52004);
+        (call.task_id, call.rollout, call.turn) = (format!("filler/{i}"), 0, 0);
+        call.completion_tokens = Some(100 + i % 7);
+        call
+    };
+    // Calls of twelve episodes, and of ten thousand that another file keeps.
+    let mut calls: Vec<crate::episode::row::CallRow> = (0..10_000).map(call).collect();
+    workspace.put(file, &mut calls);
+    workspace.replace(
+        "site/experiments/demo/report.md",
+        "[derivations.flips]",
+        "[derivations.tokens]\ndata = \"calls\"\nestimator = \"mean\"\nof = \"completion_tokens\"\n[derivations.flips]",
+    );
+    workspace.replace(
+        "site/experiments/demo/report.md",
+        "The change is",
+        "Calls took [103.0](derive:demo.tokens). The change is",
+    );
+    let honest = run(&workspace);
+    assert!(honest.verdicts.iter().all(|entry| entry.verdict != Verdict::Mismatch));
+    assert!(honest.findings.iter().all(|finding| finding.rule == "calls_differ"), "{:?}", honest.findings);
+    calls[6_789].completion_tokens = Some(100);
+    workspace.overwrite(file, &calls);
+    workspace.fix_file_hash::<crate::episode::row::CallRow>(file);
+    let report = run(&workspace);
+    assert!(report.verdicts.iter().all(|entry| entry.verdict != Verdict::Mismatch), "no printed digit moves");
+    caught(&report, "row_chain", file, Some(6_790));
+}

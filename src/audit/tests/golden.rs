@@ -18,24 +18,25 @@ pub fn json(name: &str) -> Value {
 }
 
 /// The rows of a fixture's CSV file, with `of` the reward or `solved`.
-pub fn attempts(name: &str, of: &str) -> Vec<Attempt> {
-    let text = fs_err::read_to_string(folder().join("stats").join(name)).unwrap();
+pub fn attempts(name: &str, of: &str) -> Vec<Attempt<'static>> {
+    let text: &str = fs_err::read_to_string(folder().join("stats").join(name)).unwrap().leak();
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().unwrap().split(',').collect();
     lines
         .map(|line| {
-            let fields: Vec<&str> = line.split(',').collect();
+            let fields: Vec<&'static str> = line.split(',').collect();
             let field = |column: &str| fields[header.iter().position(|h| *h == column).unwrap()];
             Attempt {
                 label: None,
-                arm: field("arm").into(),
-                task: field("task").into(),
-                family: "f".into(),
+                arm: field("arm"),
+                task: field("task"),
+                family: "f",
                 seed: field("seed").parse().unwrap(),
                 train_seed: None,
                 rollout: field("rollout").parse().unwrap(),
                 of: Cell::Real(field(of).parse().unwrap()),
-                tokens: String::new(),
+                select_score: None,
+                tokens: "",
             }
         })
         .collect()

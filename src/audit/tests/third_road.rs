@@ -88,6 +88,7 @@ fn uneven() -> Workspace {
                     row.rollout = rollout;
                     row.train_seed = Some(train_seed);
                     row.reward = Some(((index * 3 + rollout + train_seed * 2) % 5) as f64 / 4.0);
+                    row.select_score = Some(((index + rollout * 2 + train_seed) % 3) as f64 / 2.0);
                     treated.push(row);
                 }
             }
@@ -137,9 +138,28 @@ fn duckdb_agrees() {
         "data = \"training\"\nestimator = \"last\"\nof = \"loss\"",
         "data = \"episodes\"\nestimator = \"last\"\nof = \"completion_tokens\"\nby = \"arm\"",
         "data = \"harvest\"\nestimator = \"mean\"\nof = \"completion_tokens\"",
+        "data = \"episodes\"\nestimator = \"mean\"\nof = \"finish_reason\"\nis = \"length\"\narms = [\"base\"]\nby = \"family\"",
+        "data = \"episodes\"\nestimator = \"mean\"\nof = \"solved_ms\"\nis = { at_most = 105 }\nnulls = \"zero\"\narms = [\"base\"]",
+        "data = \"episodes\"\nestimator = \"share\"\nof = \"solved_ms\"\nis = { above = 105 }\nnulls = \"omit\"\nwhere = { completion_tokens = { at_least = 20, below = 100 }, finish_reason = { not = \"stop\" } }",
+        "data = \"episodes\"\nestimator = \"pass_at_k\"\nof = \"reward\"\nis = { above = 0.5 }\nnulls = \"omit\"\nk = 2\narms = [\"treatment\"]",
+        "data = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\nis = [1, 0.75]\nnulls = \"zero\"\narms = [\"base\", \"treatment\"]",
+        "data = \"episodes\"\nestimator = \"median\"\nof = \"reward\"\nnulls = \"omit\"\nby = \"arm\"",
+        "data = \"episodes\"\nestimator = \"iqm\"\narms = [\"treatment\"]\nby = \"family\"",
+        "data = \"episodes\"\nestimator = \"tasks_where\"\nband = { at_least = 0.25, at_most = 0.5 }\nnulls = \"omit\"\narms = [\"base\"]",
+        "data = \"episodes\"\nestimator = \"tasks_where\"\nof = \"solved\"\nband = { above = 0 }\narms = [\"treatment\"]\nby = \"seed\"",
+        "data = \"episodes\"\nestimator = \"selected_at_k\"\nk = 2\narms = [\"treatment\"]",
+        "data = \"episodes\"\nestimator = \"selected_at_k\"\nk = 1\narms = [\"treatment\"]\nby = \"family\"",
+        "data = \"episodes\"\nestimator = \"selected_at_k\"\nk = 2\narms = [\"base\"]\nnulls = \"zero\"",
+        "data = \"episodes\"\nestimator = \"selected_at_k\"\nk = 5\narms = [\"treatment\"]",
+        "data = \"episodes\"\nestimator = \"group_sd\"\narms = [\"treatment\"]\nby = \"family\"",
+        "data = \"episodes\"\nestimator = \"group_sd\"\narms = [\"base\"]\nnulls = \"omit\"",
+        "data = \"episodes\"\nestimator = \"probability_of_improvement\"\narms = [\"base\", \"treatment\"]\nnulls = \"omit\"",
+        "data = \"episodes\"\nestimator = \"probability_of_improvement\"\narms = [\"base\", \"treatment\"]\nnulls = \"zero\"\nby = \"seed\"\nweight = \"family\"",
+        "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nnulls = \"omit\"\npopulation = \"tasks-x-train-seeds\"",
+        "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nnulls = \"omit\"\npopulation = \"tasks-x-train-seeds\"\nby = \"family\"",
     ] {
         let derivation: Derivation = toml::from_str(text).unwrap();
-        let (sheet, _) = sheet::load(workspace.root(), super::workspace::SLUG, derivation.data).unwrap();
+        let sheet = sheet::load(workspace.root(), super::workspace::SLUG, derivation.data).sheet;
         let files: Vec<String> =
             sheet.files.iter().map(|file| workspace.root().join(&file.path).display().to_string()).collect();
         let rows = duckdb(&derivation_sql(&derivation, &files).unwrap())
@@ -169,7 +189,7 @@ fn duckdb_agrees() {
             }
         }
     }
-    assert!(compared > 120, "{compared}");
+    assert!(compared > 220, "{compared}");
 }
 
 #[test]
@@ -177,7 +197,7 @@ fn duckdb_refuses_a_null_without_a_policy() {
     let workspace = uneven();
     let derivation: Derivation =
         toml::from_str("data = \"episodes\"\nestimator = \"mean\"\nof = \"reward\"").unwrap();
-    let (sheet, _) = sheet::load(workspace.root(), super::workspace::SLUG, derivation.data).unwrap();
+    let sheet = sheet::load(workspace.root(), super::workspace::SLUG, derivation.data).sheet;
     let files: Vec<String> =
         sheet.files.iter().map(|file| workspace.root().join(&file.path).display().to_string()).collect();
     assert!(duckdb(&derivation_sql(&derivation, &files).unwrap()).unwrap_err().contains("reward is null"));

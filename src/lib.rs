@@ -27,6 +27,7 @@ pub mod philox;
 pub mod publish;
 #[cfg(all(feature = "engine", feature = "site"))]
 pub mod quick;
+pub mod regular;
 #[cfg(feature = "serve")]
 pub mod serve;
 #[cfg(feature = "site")]

@@ -8,6 +8,8 @@ use crate::episode::columns::{Columns, Values};
 use crate::episode::row::Cell;
 use crate::error::Result;
 use crate::hash::sha256_file;
+use crate::regular;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
@@ -240,7 +242,7 @@ pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Findin
     let mut findings = Vec::new();
     let mut compared = 0;
     let kept_elsewhere =
-        fs_err::read_to_string(workspace.join(format!("data/{slug}/artifacts.toml"))).unwrap_or_default();
+        regular::text(&workspace.join(format!("data/{slug}/artifacts.toml"))).unwrap_or_default();
     for file in files_under(workspace, &format!("data/{slug}/receipts")) {
         if !file.ends_with(".json") {
             continue;
@@ -313,8 +315,60 @@ pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Findin
 
 /// A JSON file's value, or what is wrong with it.
 pub fn json(path: &Path) -> Result<Value, String> {
-    let text = fs_err::read_to_string(path).map_err(|e| e.to_string())?;
-    serde_json::from_str(&text).map_err(|e| format!("is not JSON: {e}"))
+    let text = regular::text(path).map_err(|e| e.to_string())?;
+    let Once(value) = serde_json::from_str(&text).map_err(|e| format!("is not JSON: {e}"))?;
+    Ok(value)
+}
+
+/// JSON in which no object has a key twice: readers differ in which of the two they believe.
+struct Once(Value);
+
+impl<'de> Deserialize<'de> for Once {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Once, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Value;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("JSON")
+            }
+            fn visit_unit<E>(self) -> Result<Value, E> {
+                Ok(Value::Null)
+            }
+            fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+                Ok(flag.into())
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+                Ok(number.into())
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+                Ok(number.into())
+            }
+            fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+                Ok(number.into())
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+                Ok(text.into())
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+                let mut list = Vec::new();
+                while let Some(Once(item)) = items.next_element()? {
+                    list.push(item);
+                }
+                Ok(list.into())
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+                let mut map = serde_json::Map::new();
+                while let Some((key, Once(value))) = entries.next_entry::<String, Once>()? {
+                    if map.contains_key(&key) {
+                        return Err(serde::de::Error::custom(format!("the key `{key}` stands there twice")));
+                    }
+                    map.insert(key, value);
+                }
+                Ok(map.into())
+            }
+        }
+        deserializer.deserialize_any(Reader).map(Once)
+    }
 }
 
 /// JSON with keys in byte order at every depth.

@@ -4,6 +4,7 @@
 use super::estimators::Part;
 use super::hashes::json;
 use crate::claims::derivation::DataSet;
+use crate::regular;
 use serde_json::Value;
 use std::path::Path;
 
@@ -56,7 +57,7 @@ pub fn value(workspace: &Path, slug: &str, data: DataSet, of: &str) -> Result<Pa
 
 /// A TOML file as JSON values.
 pub fn toml_file(workspace: &Path, path: &str) -> Result<Value, String> {
-    let text = fs_err::read_to_string(workspace.join(path)).map_err(|e| e.to_string())?;
+    let text = regular::text(&workspace.join(path)).map_err(|e| e.to_string())?;
     let table: toml::Table = toml::from_str(&text).map_err(|e| format!("{path}: {}", e.message()))?;
     serde_json::to_value(table).map_err(|e| format!("{path}: {e}"))
 }

@@ -10,10 +10,12 @@ mod estimators;
 mod families;
 mod hashes;
 mod imported;
+mod ledger;
 mod lookup;
 mod paired;
 mod plan_rules;
 mod printed;
+mod prose;
 pub mod queries;
 mod receipts;
 mod recompute;
@@ -35,12 +37,13 @@ pub use crate::claims::value::Verdict;
 
 use crate::claims::derivation::{DataSet, Reference};
 use crate::claims::front_matter::Document;
-use crate::claims::ledger::Population;
+use crate::claims::ledger::Claim;
 use crate::claims::links::{self, Link};
 use crate::claims::report::Lifecycle;
 use crate::claims::texts::Texts;
 use crate::error::Result;
 use crate::experiment::Plan;
+use crate::regular;
 use estimators::Part;
 use recompute::{Failure, Road};
 use serde::Serialize;
@@ -187,11 +190,15 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     findings.extend(planned(workspace, &texts, &slugs, &sheets));
     findings.extend(texts.documents().flat_map(hidden_addresses));
     let mut road = Road::new(workspace, &texts, &sheets);
-    findings.extend(claims(&texts, &road, &sheets));
     let printed: Vec<Link> = texts.documents().flat_map(|document| document.links()).collect();
     let of_book: Vec<Reference> =
         options.book.into_iter().flatten().filter_map(|(text, _)| reference(text)).collect();
-    road.prepare(printed.iter().filter_map(|link| link.reference.as_ref().ok()).chain(&of_book));
+    let evidence = texts.claims.iter().flat_map(Claim::evidence);
+    road.prepare(
+        printed.iter().filter_map(|link| link.reference.as_ref().ok()).chain(&of_book).chain(evidence),
+    );
+    findings.extend(ledger::check(&texts, &mut road, &sheets));
+    findings.extend(prose::check(&texts, &mut road));
     let mut verdicts = Vec::new();
     for link in printed {
         let place = format!("{}:{}", link.file, link.line);
@@ -272,7 +279,7 @@ fn structure(
     for slug in slugs {
         findings.extend(imported::check(workspace, slug, sheet(slug, DataSet::Imported)));
     }
-    let ledger = fs_err::read_to_string(workspace.join("data/seeds.jsonl")).unwrap_or_default();
+    let ledger = regular::text(&workspace.join("data/seeds.jsonl")).unwrap_or_default();
     findings.extend(rules::seeds_spent_twice(&experiments, &ledger));
     findings
 }
@@ -286,14 +293,14 @@ fn planned(
 ) -> Vec<Finding> {
     let none = Sheet::default();
     let sheet = |slug: &str, data| sheets.get(&(slug.to_string(), data)).unwrap_or(&none);
-    let ledger = fs_err::read_to_string(workspace.join("data/seeds.jsonl")).unwrap_or_default();
+    let ledger = regular::text(&workspace.join("data/seeds.jsonl")).unwrap_or_default();
     let mut findings = Vec::new();
     for slug in slugs {
         let file = format!("data/{slug}/experiment.toml");
         if !workspace.join(&file).exists() {
             continue;
         }
-        let text = fs_err::read_to_string(workspace.join(&file)).map_err(|e| e.to_string());
+        let text = regular::text(&workspace.join(&file)).map_err(|e| e.to_string());
         let plan =
             text.and_then(|text| Plan::parse(&text, &workspace.join(&file)).map_err(|e| e.to_string()));
         let plan = match plan {
@@ -329,66 +336,6 @@ fn hidden_addresses(document: &Document) -> Vec<Finding> {
         for (range, what) in links::scan(passage.text).troubles {
             let line = document.line(passage.offset(range.start));
             findings.push(Finding::new("link", &document.path, None, format!("line {line}: {what}")));
-        }
-    }
-    findings
-}
-
-/// Rules about claims: each cites something, its evidence is declared, and a claim about
-/// training rests on more than one training seed.
-fn claims(texts: &Texts, road: &Road, sheets: &BTreeMap<(String, DataSet), Sheet>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for claim in &texts.claims {
-        let file = &claim.document.path;
-        let cited: Vec<Reference> = claim
-            .document
-            .links()
-            .into_iter()
-            .filter_map(|link| link.reference.ok())
-            .chain(claim.evidence().cloned())
-            .collect();
-        if cited.is_empty() {
-            findings.push(Finding::new(
-                "claim_cites_nothing",
-                file,
-                None,
-                format!("claim `{}` cites no derivation", claim.id),
-            ));
-        }
-        for reference in claim.evidence().filter(|reference| road.declaration(reference).is_none()) {
-            findings.push(Finding::new(
-                "evidence_not_declared",
-                file,
-                None,
-                format!("nothing declares `{reference}`"),
-            ));
-        }
-        let mut known: BTreeSet<&Reference> = BTreeSet::new();
-        for (at, change) in claim.history.iter().enumerate() {
-            let moved = at > 0 && claim.history[at - 1].status != change.status;
-            if moved && change.evidence.iter().all(|reference| known.contains(reference)) {
-                let detail =
-                    format!("the change to {:?} on {} brings no new evidence", change.status, change.date);
-                findings.push(Finding::new("status_without_evidence", file, None, detail));
-            }
-            known.extend(&change.evidence);
-        }
-        if claim.population == Population::TasksXTrainSeeds {
-            let read = cited.iter().filter_map(|reference| Some(road.declaration(reference)?.1.to_string()));
-            let attempts = [DataSet::Episodes, DataSet::Imported];
-            let seeds = read
-                .flat_map(|slug| attempts.map(|data| (slug.clone(), data)))
-                .filter_map(|key| sheets.get(&key))
-                .map(rules::train_seeds)
-                .max()
-                .unwrap_or(0);
-            if seeds < 2 {
-                let detail = format!(
-                    "claim `{}` speaks of training, and its rows carry {seeds} training seed(s)",
-                    claim.id
-                );
-                findings.push(Finding::new("training_claim_on_one_seed", file, None, detail));
-            }
         }
     }
     findings

@@ -132,6 +132,13 @@ fn training(case: &Case) -> Vec<Finding> {
     }
     stated.bound(std::iter::once(format!("training/{seed}.parquet")));
     stated.wrong.extend(configuration(case, seed));
+    let kept =
+        case.harvest.rows().filter(|(_, _, row)| case.harvest.cell(*row, "kept") == Cell::Flag(true)).count();
+    let count = |key: &str| receipt.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let trained = count("rows").saturating_add(count("skipped_too_long"));
+    if kept > 0 && case.harvest.unreadable.is_empty() && trained != kept as u64 {
+        stated.add(format!("`rows` and `skipped_too_long` are {trained} together, the harvest kept {kept}"));
+    }
     let sheet = case.training;
     let rows: Vec<RowAt> = sheet
         .rows()

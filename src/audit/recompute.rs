@@ -267,14 +267,7 @@ impl<'a> Road<'a> {
     ) -> Result<Result<Vec<(String, f64)>, String>, Failure> {
         let mut tests = Vec::new();
         for named in families::named(derivation, scope) {
-            let rows = match self.declaration(&named) {
-                Some((of, _)) if of.by.is_some() && named.row.is_none() => {
-                    self.labels(&named)?.into_iter().map(Some).collect()
-                }
-                _ => vec![named.row.clone()],
-            };
-            for row in rows {
-                let one = Reference { row, ..named.clone() };
+            for one in self.tests_of(&named)? {
                 match self.work_out(&Formula::Of(one.clone()))? {
                     Ok(p) => tests.push((family::label(&one), p)),
                     Err(why) => return Ok(Err(format!("`{}`: {why}", family::label(&one)))),
@@ -364,6 +357,22 @@ impl<'a> Road<'a> {
                 (Err(why), _) | (_, Err(why)) => Err(why),
             },
         })
+    }
+
+    /// The tests that a name in a family stands for: all rows of a table, or itself.
+    fn tests_of(&mut self, named: &Reference) -> Result<Vec<Reference>, Failure> {
+        match self.declaration(named) {
+            Some((of, _)) if of.by.is_some() && named.row.is_none() => {
+                let labels = self.labels(named)?.into_iter();
+                Ok(labels.map(|label| Reference { row: Some(label), ..named.clone() }).collect())
+            }
+            _ => Ok(vec![named.clone()]),
+        }
+    }
+
+    /// As above; none where they cannot be found.
+    pub fn rows_of(&mut self, named: &Reference) -> Vec<Reference> {
+        self.tests_of(named).unwrap_or_default()
     }
 
     /// The row labels of a table; none while there are no rows.

@@ -28,7 +28,9 @@ pub fn at_k(derivation: &Derivation, attempts: &[&Attempt]) -> Result<Parts, Str
         _ => return Err("the derivation names no `k` of at least 1".into()),
     };
     let mut tasks: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let mut oracle = derivation.estimator == Estimator::SelectedAtK;
     for ((task, ..), cell) in cells(attempts)? {
+        oracle &= cell.iter().all(|(_, value, score)| *score == Some(*value));
         if cell.len() < k {
             continue;
         }
@@ -55,8 +57,15 @@ pub fn at_k(derivation: &Derivation, attempts: &[&Attempt]) -> Result<Parts, Str
     } else {
         Part::Number(plain_mean(&of_tasks))
     };
-    Ok(BTreeMap::from([("value", value), ("n", Part::Number(of_tasks.len() as f64))]))
+    let mut parts = BTreeMap::from([("value", value), ("n", Part::Number(of_tasks.len() as f64))]);
+    if oracle {
+        parts.insert(ORACLE, Part::Number(1.0));
+    }
+    Ok(parts)
 }
+
+/// A part that no address has: every attempt's selection score is the very number that it is judged by.
+pub const ORACLE: &str = "oracle";
 
 fn without_score(task: &str) -> Parts {
     let why = format!("an attempt at `{task}` has no `select_score`");

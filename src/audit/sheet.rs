@@ -54,11 +54,7 @@ impl Sheet {
             .iter()
             .filter(|file| !file.columns.is_empty())
             .filter_map(|file| file.columns.values(*at))
-            .flat_map(|values| match values {
-                Values::Same(Cell::Text(text)) => vec![text.as_str()],
-                Values::Text { dictionary, .. } => dictionary.iter().map(|text| &**text).collect(),
-                _ => Vec::new(),
-            })
+            .flat_map(Values::different_texts)
             .collect()
     }
 

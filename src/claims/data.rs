@@ -8,6 +8,7 @@ use crate::episode::columns::{self, Columns};
 use crate::episode::row::{CallRow, Column, EpisodeRow, HarvestRow, ImportedRow, Row, TrainingRow};
 use crate::error::{Error, Result};
 use crate::hash;
+use crate::regular;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -131,7 +132,7 @@ impl Store {
         if !full.is_file() {
             return Ok(None);
         }
-        let bytes = fs_err::read(&full)?;
+        let bytes = regular::bytes(&full)?;
         let bad = |why: String| {
             Error::invalid(format!("cannot be read: {why}"))
                 .at(path)

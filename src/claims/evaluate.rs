@@ -208,6 +208,8 @@ fn paired_delta(
 }
 
 const TRAINING: &str = "t interval over tasks and training seeds";
+/// What stands for a method where both arms wrote the same tokens.
+pub(super) const IDENTICAL: &str = "exact: both arms wrote the same tokens";
 
 fn method(method: Method, cluster: Cluster) -> &'static str {
     match (method, cluster) {
@@ -216,7 +218,7 @@ fn method(method: Method, cluster: Cluster) -> &'static str {
         (Method::ExpandedPercentileMultinomial, _) => "expanded percentile bootstrap by multinomial counts",
         (Method::T, Cluster::Task) => "t interval over tasks",
         (Method::T, Cluster::Family) => "t interval over families",
-        (Method::Identical, _) => "exact: both arms wrote the same tokens",
+        (Method::Identical, _) => IDENTICAL,
     }
 }
 

@@ -4,6 +4,7 @@
 use super::links::{self, Link};
 use super::toml_text::{self, TextField};
 use crate::error::{Error, Result, nearest};
+use crate::regular;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
 use std::path::Path;
@@ -58,7 +59,7 @@ impl Passage<'_> {
 impl Document {
     /// Reads and splits `root/path`.
     pub fn read(root: &Path, path: &str, front: Front) -> Result<Document> {
-        let bytes = fs_err::read(root.join(path))?;
+        let bytes = regular::bytes(&root.join(path))?;
         let source = String::from_utf8(bytes).map_err(|e| {
             Error::invalid("is not UTF-8 text")
                 .at(format!("{path}: byte {}", e.utf8_error().valid_up_to()))

@@ -82,6 +82,8 @@ pub struct Change {
     pub status: Status,
     /// The numbers that led to it.
     pub evidence: Vec<Reference>,
+    /// Numbers that speak against the claim.
+    pub against: Vec<Reference>,
 }
 
 /// A claim, as its file states it.
@@ -99,8 +101,12 @@ pub struct Claim {
     pub history: Vec<Change>,
     /// Experiments it belongs to, beside those it cites.
     pub experiments: Vec<String>,
+    /// What it is limited to, in words.
+    pub scope: Option<String>,
     /// The claim it replaces.
     pub supersedes: Option<String>,
+    /// Claims that cannot hold where this one does.
+    pub contradicts: Vec<String>,
     /// Derivations of its own by id; each names its experiment.
     pub derivations: BTreeMap<String, Derivation>,
     /// The file, with the Markdown body.
@@ -117,7 +123,10 @@ struct ClaimFront {
     history: Vec<ChangeFront>,
     #[serde(default)]
     experiments: Vec<String>,
+    scope: Option<String>,
     supersedes: Option<String>,
+    #[serde(default)]
+    contradicts: Vec<String>,
     #[serde(default)]
     derivations: BTreeMap<String, Derivation>,
 }
@@ -129,6 +138,8 @@ struct ChangeFront {
     status: Status,
     #[serde(default)]
     evidence: Vec<String>,
+    #[serde(default)]
+    against: Vec<String>,
 }
 
 impl Claim {
@@ -158,9 +169,11 @@ impl Claim {
                     .at(place)
                     .hint("list the history oldest first"));
             }
-            let evidence = change.evidence.iter().map(|text| evidence(text)).collect::<Result<Vec<_>>>();
-            let evidence = evidence.map_err(|e| e.at(&place))?;
-            history.push(Change { date: change.date, status: change.status, evidence });
+            let read = |texts: &[String]| {
+                texts.iter().map(|text| evidence(text)).collect::<Result<Vec<_>>>().map_err(|e| e.at(&place))
+            };
+            let (evidence, against) = (read(&change.evidence)?, read(&change.against)?);
+            history.push(Change { date: change.date, status: change.status, evidence, against });
         }
         match history.last() {
             Some(last) if last.status == front.status => {}
@@ -192,7 +205,9 @@ impl Claim {
             population: front.population,
             history,
             experiments: front.experiments,
+            scope: front.scope,
             supersedes: front.supersedes,
+            contradicts: front.contradicts,
             derivations: front.derivations,
             document,
         })
@@ -201,6 +216,11 @@ impl Claim {
     /// Reads `claims/<file>`.
     pub fn read(root: &std::path::Path, file: &str) -> Result<Claim> {
         Claim::parse(Document::read(root, &format!("claims/{file}"), Front::Required)?)
+    }
+
+    /// All that speaks against it, oldest first.
+    pub fn against(&self) -> impl Iterator<Item = &Reference> {
+        self.history.iter().flat_map(|change| &change.against)
     }
 
     /// All evidence of the history, oldest first.

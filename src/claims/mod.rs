@@ -6,6 +6,7 @@ pub mod book;
 pub mod check;
 mod code;
 mod compose;
+pub mod conflicts;
 pub mod data;
 pub mod day;
 pub mod declare;
@@ -28,6 +29,7 @@ pub mod toml_text;
 pub mod unbound;
 pub mod value;
 mod visible;
+pub mod wording;
 
 pub use book::{Book, Resolved};
 pub use texts::Texts;

@@ -43,8 +43,10 @@ pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection
     let arm = at("arm");
     let of = column(derivation).and_then(at);
     let by = derivation.by.as_deref().and_then(at);
-    let filter: Vec<(usize, &Accepts)> =
+    let of_arms = Accepts::Any(derivation.arms.iter().map(|arm| Cell::Text(arm.clone())).collect());
+    let mut filter: Vec<(usize, &Accepts)> =
         derivation.filter.iter().filter_map(|(name, accepts)| Some((at(name)?, accepts))).collect();
+    filter.extend(arm.filter(|_| !derivation.arms.is_empty()).map(|arm| (arm, &of_arms)));
     let mut out = Selection {
         rows: Vec::new(),
         groups: BTreeMap::new(),
@@ -55,23 +57,22 @@ pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection
     let mut omitted = 0usize;
     for file in &table.files {
         let mut used = 0;
-        let impossible = |(position, accepts): &(usize, &Accepts)| match file.rows.values(*position) {
-            Some(Values::Same(cell)) => !accepted(cell, accepts),
-            _ => false,
-        };
-        let none = !file.rows.is_empty() && filter.iter().any(impossible);
-        for (index, row) in file.rows.iter().enumerate() {
-            if let Some(name) = arm.and_then(|position| row.text(position)) {
-                if !out.arms_found.contains(name) {
-                    out.arms_found.insert(name.to_owned());
-                }
-                if !derivation.arms.is_empty() && !derivation.arms.iter().any(|arm| arm == name) {
-                    continue;
-                }
+        for arm in
+            arm.and_then(|position| file.rows.values(position)).into_iter().flat_map(Values::different_texts)
+        {
+            if !out.arms_found.contains(arm) {
+                out.arms_found.insert(arm.to_owned());
             }
-            if none || !filter.iter().all(|(position, accepts)| accepted(&row.cell(*position), accepts)) {
-                continue;
-            }
+        }
+        let asked: Option<Vec<Asked<'_>>> = filter
+            .iter()
+            .map(|(position, accepts)| Asked::of(file.rows.values(*position)?, accepts))
+            .collect();
+        // A file in which no row can pass is not walked.
+        let passing =
+            (0..file.rows.rows()).filter(|index| asked.iter().flatten().all(|one| one.holds(*index)));
+        for index in passing.take(if asked.is_some() { usize::MAX } else { 0 }) {
+            let row = file.rows.row(index);
             used += 1;
             let mut value = of.map_or(Cell::Null, |position| row.cell(position));
             if of.is_some() && value.is_null() {
@@ -137,6 +138,41 @@ fn mixed_events(table: &Table, derivation: &Derivation, rows: &[Chosen<'_>]) -> 
             events.into_iter().collect::<Vec<_>>().join(", ")
         ),
     })
+}
+
+/// A condition on a column of a file; texts are judged once, by their dictionary.
+enum Asked<'a> {
+    /// Every row meets it.
+    Always,
+    /// By the code of the text.
+    Texts { codes: &'a [u32], wanted: Vec<bool> },
+    /// By the value.
+    Other { values: &'a Values, accepts: &'a Accepts },
+}
+
+impl<'a> Asked<'a> {
+    /// `None` where no row of the file can meet it.
+    fn of(values: &'a Values, accepts: &'a Accepts) -> Option<Asked<'a>> {
+        match values {
+            Values::Same(cell) => accepted(cell, accepts).then_some(Asked::Always),
+            Values::Text { dictionary, codes } => {
+                let meets = |text: &str| accepted(&Cell::Text(text.to_owned()), accepts);
+                let wanted: Vec<bool> = dictionary.iter().map(|text| meets(text)).collect();
+                wanted.contains(&true).then_some(Asked::Texts { codes, wanted })
+            }
+            values => Some(Asked::Other { values, accepts }),
+        }
+    }
+
+    fn holds(&self, index: usize) -> bool {
+        match self {
+            Asked::Always => true,
+            Asked::Texts { codes, wanted } => {
+                codes.get(index).is_some_and(|code| wanted.get(*code as usize) == Some(&true))
+            }
+            Asked::Other { values, accepts } => accepted(&values.cell(index), accepts),
+        }
+    }
 }
 
 /// Whether a value is one that counts; a missing one never is.

@@ -4,7 +4,7 @@ use super::device::DeviceArgs;
 use super::progress::Terminal;
 use super::{STOP, print, until_stopped};
 use crate::bench::engine::{self, ModelChoice, Plan, What};
-use crate::bench::{bootstrap, coverage};
+use crate::bench::{audit, bootstrap, coverage};
 use crate::error::{Error, Result};
 use crate::model::{Source, registry};
 use serde::Serialize;
@@ -31,6 +31,15 @@ Examples:
     #[command(after_long_help = "Example:
   rederive bench bootstrap --tasks 1000,100000 --json >> rows.jsonl")]
     Bootstrap(BootstrapArgs),
+    /// Time and memory of an audit: many derivations over many rows
+    #[command(
+        after_long_help = "The folder is made where there is none, with rows of two arms over many seeds and families and a report that prints
+every derivation; it takes about 60 bytes a row. The audit runs in a process of its own.
+
+Example:
+  rederive bench audit /tmp/large --rows 1000000 --derivations 1000 --json >> rows.jsonl"
+    )]
+    Audit(AuditArgs),
     /// How often intervals hold the truth, by simulation
     #[command(after_long_help = "Examples:
   rederive bench coverage --data-sets 200                   a first look
@@ -54,6 +63,23 @@ pub struct BootstrapArgs {
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `bench audit`.
+#[derive(Debug, clap::Args)]
+pub struct AuditArgs {
+    /// A workspace that this command made, or a new folder for one
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Rows, of a workspace that is made
+    #[arg(long, default_value_t = 1_000_000)]
+    rows: usize,
+    /// Derivations, each printed once
+    #[arg(long, default_value_t = 1_000)]
+    derivations: usize,
+    /// One JSON object
     #[arg(long)]
     json: bool,
 }
@@ -126,7 +152,50 @@ pub fn bench(command: BenchCommand, terminal: &Terminal) -> Result<u8> {
             until_stopped("bench bootstrap", terminal, move || bench_bootstrap(&args))
         }
         BenchCommand::Coverage(args) => bench_coverage(&args, terminal),
+        BenchCommand::Audit(args) => bench_audit(&args, terminal),
     }
+}
+
+fn bench_audit(args: &AuditArgs, terminal: &Terminal) -> Result<u8> {
+    use crate::stages::Observer;
+    if !audit::is_made(&args.folder)? {
+        terminal.begin("rows", Some(args.rows as u64), "rows");
+        let written = std::sync::atomic::AtomicUsize::new(0);
+        let filled = std::thread::scope(|scope| {
+            let count = |done: usize| {
+                written.fetch_max(done, Ordering::Relaxed);
+            };
+            let make = move || audit::make(&args.folder, args.rows, args.derivations, &count);
+            let making = scope.spawn(make);
+            while !making.is_finished() {
+                terminal.advance(written.load(Ordering::Relaxed) as u64, "");
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
+            making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+        terminal.end(&format!("numbers filled in within {filled:.1} s"));
+        // What making it took of the memory does not count: the audit runs in a process of its own.
+        let own = std::env::current_exe()?;
+        let mut again = std::process::Command::new(own);
+        again.args(["bench", "audit"]).arg(&args.folder).args(args.json.then_some("--json"));
+        return Ok(if again.status()?.success() { 0 } else { 1 });
+    }
+    let folder = args.folder.clone();
+    let row = until_stopped("bench audit", terminal, move || audit::measure(&folder))?;
+    if args.json {
+        line(&row)?;
+        return Ok(0);
+    }
+    let peak = row.peak_resident_bytes.map_or("–".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
+    print(&format!(
+        "{} derivations over {} rows ({} MiB): {:.1} s, {:.0} rows/s, peak {peak}\n",
+        row.derivations,
+        row.rows,
+        row.bytes >> 20,
+        row.wall_s,
+        row.rows as f64 / row.wall_s
+    ))?;
+    Ok(0)
 }
 
 fn bench_bootstrap(args: &BootstrapArgs) -> Result<u8> {

@@ -12,14 +12,14 @@ use std::path::Path;
 const MISSING: u32 = u32::MAX;
 
 /// All rows of a file, by column, in the contract's order.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Columns {
     rows: usize,
     columns: Vec<Values>,
 }
 
 /// The values of one column.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub enum Values {
     /// The same in every row.
     Same(Cell),
@@ -225,6 +225,16 @@ impl Values {
         }
     }
 
+    /// The different texts that occur.
+    pub fn different_texts(&self) -> impl Iterator<Item = &str> {
+        let (same, dictionary) = match self {
+            Values::Same(Cell::Text(text)) => (Some(text.as_str()), &[][..]),
+            Values::Text { dictionary, .. } => (None, dictionary.as_slice()),
+            _ => (None, &[][..]),
+        };
+        same.into_iter().chain(dictionary.iter().map(|text| &**text))
+    }
+
     /// The whole number of a row.
     pub fn whole(&self, at: usize) -> Option<i64> {
         match self {
@@ -308,7 +318,11 @@ mod tests {
                 assert_eq!(at.whole(position), if let Cell::Int(whole) = cell { Some(*whole) } else { None });
             }
         }
-        assert_eq!(Columns::of(R::COLUMNS.len(), &cells), columns);
+        let again = Columns::of(R::COLUMNS.len(), &cells);
+        let all = |columns: &Columns, at: usize| {
+            (0..R::COLUMNS.len()).map(|p| columns.row(at).cell(p)).collect::<Vec<_>>()
+        };
+        assert!((0..rows.len()).all(|at| all(&again, at) == all(&columns, at)));
     }
 
     #[test]

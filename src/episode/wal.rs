@@ -214,7 +214,16 @@ impl Wal {
         durable::create_folder(folder)?;
         let file =
             fs_err::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
-        match file.try_lock() {
+        // A process that is being started by another thread holds our files open until its program begins.
+        let mut locked = file.try_lock();
+        for _ in 0..20 {
+            if !matches!(locked, Err(std::fs::TryLockError::WouldBlock)) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            locked = file.try_lock();
+        }
+        match locked {
             Err(std::fs::TryLockError::WouldBlock) => {
                 return Err(Error::invalid("another process is running this unit")
                     .at(path.display())

@@ -3,6 +3,7 @@
 
 use super::plan::Purpose;
 use crate::error::{Error, Result};
+use crate::regular;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ pub fn read(workspace: &Path) -> Result<Vec<Spent>> {
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let text = fs_err::read_to_string(&path)?;
+    let text = regular::text(&path)?;
     let (complete, tail) = text.split_at(text.rfind('\n').map_or(0, |end| end + 1));
     let tail = Some(tail).filter(|tail| is_entry(tail));
     let mut spent = Vec::new();

@@ -6,6 +6,7 @@ use super::endpoint;
 use super::plan::Plan;
 use crate::error::{Error, Result};
 use crate::hash;
+use crate::regular;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -130,7 +131,7 @@ pub fn read(experiment: &Path, stage: Stage) -> Result<Option<Lock>> {
     if !path.exists() {
         return Ok(None);
     }
-    let text = fs_err::read_to_string(&path)?;
+    let text = regular::text(&path)?;
     let lock: Lock = serde_json::from_str(&text).map_err(|e| {
         Error::invalid(format!("not a plan lock: {e}"))
             .at(path.display())

@@ -348,7 +348,7 @@ impl Purpose {
 impl Plan {
     /// Reads and validates a plan; errors name file, key and remedy.
     pub fn load(path: &Path) -> Result<Plan> {
-        let text = fs_err::read_to_string(path)?;
+        let text = crate::regular::text(path)?;
         Plan::parse(&text, path)
     }
 

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use crate::hash;
+use crate::regular;
 use serde::{Serialize, de::DeserializeOwned};
 use std::path::{Path, PathBuf};
 
@@ -25,7 +26,7 @@ pub fn read<T: DeserializeOwned>(experiment: &Path, stage: &str) -> Result<Optio
     if !path.exists() {
         return Ok(None);
     }
-    let text = fs_err::read_to_string(&path)?;
+    let text = regular::text(&path)?;
     let broken = |why: String| {
         Error::invalid(format!("not a receipt: {why}"))
             .at(path.display())

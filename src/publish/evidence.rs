@@ -13,8 +13,8 @@ use crate::claims::value::{Derived, Evaluated, Number};
 use crate::episode::row::Cell;
 use crate::error::{Error, Result};
 use crate::site::input::{
-    AuditEntry, AuditInput, ClaimInput, CoverageInput, DerivationInput, EstimateInput, EstimatorInput,
-    NumberInput, Verdict,
+    AuditEntry, AuditInput, ChangeInput, ClaimInput, CoverageInput, DerivationInput, EstimateInput,
+    EstimatorInput, NumberInput, Verdict,
 };
 use crate::stats::registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -245,7 +245,9 @@ fn coverage_of(table: &str) -> Result<Vec<CoverageInput>> {
 /// A claim's page.
 pub(super) fn claim(claim: &Claim, workspace: &Workspace) -> ClaimInput {
     let mut forest = Vec::new();
-    for reference in claim.evidence() {
+    let sides = [("", claim.evidence().collect::<Vec<_>>()), ("against", claim.against().collect())];
+    for (note, reference) in sides.into_iter().flat_map(|(note, all)| all.into_iter().map(move |r| (note, r)))
+    {
         let Some(entry) = workspace.book.entry(&reference.scope, &reference.id) else { continue };
         let Ok(derived) = &entry.outcome else { continue };
         if entry.derivation.estimator == Estimator::PairedDelta && reference.part == "value" {
@@ -253,7 +255,7 @@ pub(super) fn claim(claim: &Claim, workspace: &Workspace) -> ClaimInput {
                 Some(row) => derived.rows.get(row),
                 None => Some(&derived.total),
             };
-            forest.extend(evaluated.map(|e| estimate(&entry.scope, "", e)));
+            forest.extend(evaluated.map(|e| estimate(&entry.scope, note, e)));
         }
     }
     ClaimInput {
@@ -268,12 +270,19 @@ pub(super) fn claim(claim: &Claim, workspace: &Workspace) -> ClaimInput {
             .history
             .iter()
             .map(|change| {
-                let evidence = change.evidence.iter().map(|r| r.to_string()).collect();
-                (change.date.to_string(), change.status.word().to_lowercase(), evidence)
+                let addresses = |of: &[Reference]| of.iter().map(Reference::to_string).collect();
+                ChangeInput {
+                    date: change.date.to_string(),
+                    status: change.status.word().to_lowercase(),
+                    evidence: addresses(&change.evidence),
+                    against: addresses(&change.against),
+                }
             })
             .collect(),
         experiments: claim.experiments.clone(),
+        scope: claim.scope.clone(),
         supersedes: claim.supersedes.clone(),
+        contradicts: claim.contradicts.clone(),
         body: claim.document.body().to_string(),
         forest,
         path: claim.document.path.clone(),

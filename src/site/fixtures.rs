@@ -444,15 +444,17 @@ pub fn publication(folder: &Path) -> Publication {
                 status: "promising".into(),
                 population: "tasks".into(),
                 history: vec![
-                    ("2026-11-29".into(), "proposed".into(), Vec::new()),
-                    ("2026-12-01".into(), "promising".into(), vec!["derive:demo.delta".into(), "derive:demo.by_family/brinework".into()]),
-                    ("2026-12-01".into(), "promising".into(), vec!["derive:demo.kept".into()]),
+                    change("2026-11-29", "proposed", &[], &[]),
+                    change("2026-12-01", "promising", &["derive:demo.delta", "derive:demo.by_family/brinework"], &[]),
+                    change("2026-12-01", "promising", &["derive:demo.kept"], &["derive:demo.base"]),
                 ],
                 experiments: vec!["demo".into()],
                 body: "Reward rose from [0.02](derive:demo.base) to [0.33](derive:demo.treatment), a paired change of [+0.31](derive:demo.delta).\n\n## What speaks against it\n\nOne training seed says nothing about the next.\n".into(),
                 forest: vec![estimate("demo, all tasks", "", 0.309375, 0.072, 160.0), estimate("demo, brinework", "held out", 0.1375, 0.075, 40.0)],
                 path: "claims/C0001-commit-an-answer.md".into(),
+                scope: Some("SmolLM2 at level 1 & nothing else".into()),
                 supersedes: None,
+                contradicts: vec!["C0002".into()],
             },
             ClaimInput {
                 id: "C0002".into(),
@@ -495,5 +497,15 @@ pub fn publication(folder: &Path) -> Publication {
             },
         ],
         refusals: Vec::new(),
+    }
+}
+
+fn change(date: &str, status: &str, evidence: &[&str], against: &[&str]) -> ChangeInput {
+    let addresses = |of: &[&str]| of.iter().map(|address| (*address).to_string()).collect();
+    ChangeInput {
+        date: date.into(),
+        status: status.into(),
+        evidence: addresses(evidence),
+        against: addresses(against),
     }
 }

@@ -306,6 +306,19 @@ pub struct FileInput {
     pub preview: Vec<Vec<Cell>>,
 }
 
+/// A change of a claim's status.
+#[derive(Debug, Clone, Default)]
+pub struct ChangeInput {
+    /// When.
+    pub date: String,
+    /// The status from then on.
+    pub status: String,
+    /// Addresses of the evidence.
+    pub evidence: Vec<String>,
+    /// Addresses of what speaks against it.
+    pub against: Vec<String>,
+}
+
 /// A claim's page.
 #[derive(Debug, Clone, Default)]
 pub struct ClaimInput {
@@ -317,12 +330,16 @@ pub struct ClaimInput {
     pub status: String,
     /// `tasks` or `tasks-x-train-seeds`.
     pub population: String,
-    /// Date, status, evidence addresses.
-    pub history: Vec<(String, String, Vec<String>)>,
+    /// Changes of its status, oldest first.
+    pub history: Vec<ChangeInput>,
     /// Experiments it rests on.
     pub experiments: Vec<String>,
+    /// What it is limited to, in words.
+    pub scope: Option<String>,
     /// The claim it supersedes.
     pub supersedes: Option<String>,
+    /// Claims that cannot hold where it does.
+    pub contradicts: Vec<String>,
     /// Markdown.
     pub body: Marked,
     /// Its evidence that are paired deltas, for a forest.

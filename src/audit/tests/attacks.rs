@@ -203,6 +203,10 @@ fn stale_extra_and_damaged_files_are_named() {
 #[test]
 fn an_edited_receipt_is_named() {
     let workspace = Workspace::honest();
+    workspace.replace("data/demo/receipts/harvest.json", "\"rows\": 4", "\"rows\": 5, \"rows\": 4");
+    caught(&run(&workspace), "unreadable_file", "receipts/harvest.json", None);
+
+    let workspace = Workspace::honest();
     workspace.replace("data/demo/receipts/harvest.json", "\"rows\": 4", "\"rows\": 5");
     caught(&run(&workspace), "receipt_edited", "receipts/harvest.json", None);
 
@@ -328,6 +332,96 @@ fn claims_need_evidence_that_is_declared_and_seeds_that_carry_it() {
         "population = \"tasks-x-train-seeds\"",
     );
     caught(&run(&workspace), "training_claim_on_one_seed", "claims/C0001-commit.md", None);
+}
+
+#[test]
+fn holm_takes_the_word_significant_away() {
+    let report = "site/experiments/demo/report.md";
+    let said = |workspace: &Workspace| {
+        workspace.replace(
+            report,
+            "p = [0.031](derive:demo.delta.p)",
+            "a significant gain, p = [0.031](derive:demo.delta.p)",
+        );
+    };
+    let workspace = Workspace::honest();
+    said(&workspace);
+    assert!(run(&workspace).passed());
+    let family = "[derivations.family]\ndata = \"derivations\"\nestimator = \"holm\"\nof = \"delta, by_family\"\n[derivations.flips]";
+    workspace.replace(report, "[derivations.flips]", family);
+    let found = run(&workspace);
+    caught(&found, "significant", report, None);
+    assert!(found.findings[0].detail.contains("0.0938"), "{:?}", found.findings);
+    // The adjusted p value itself may be printed, and says no more.
+    let workspace = Workspace::honest();
+    workspace.replace(report, "[derivations.flips]", family);
+    workspace.replace(
+        report,
+        "The change is",
+        "Adjusted p = [0.094](derive:demo.family/delta), [0](derive:demo.family) below. The change is",
+    );
+    assert!(run(&workspace).passed(), "{}", run(&workspace).render(120));
+    workspace.replace(report, "Adjusted p", "A significant gain, p");
+    caught(&run(&workspace), "significant", report, None);
+}
+
+#[test]
+fn sameness_without_a_margin_is_named() {
+    let report = "site/experiments/demo/report.md";
+    let workspace = Workspace::honest();
+    workspace.replace(report, "Kept [75%]", "On brinework there is no regression.\n\nKept [75%]");
+    caught(&run(&workspace), "equality", report, None);
+    let workspace = Workspace::honest();
+    let declared = "[derivations.held]\ndata = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nmargin = 0.05\n[derivations.flips]";
+    workspace.replace(report, "[derivations.flips]", declared);
+    let sentence = "There is no regression, p = [0.001](derive:demo.held.non_inferiority_p).\n\nKept [75%]";
+    workspace.replace(report, "Kept [75%]", sentence);
+    assert!(run(&workspace).passed(), "{}", run(&workspace).render(120));
+    workspace.replace(
+        report,
+        "There is no regression, p = [0.001](derive:demo.held.non",
+        "The arms are equivalent, p = [0.981](derive:demo.held.equivalence_p), [0.001](derive:demo.held.non",
+    );
+    caught(&run(&workspace), "equality", report, None);
+}
+
+#[test]
+fn claims_that_do_not_fit_together_are_named() {
+    let other = |status: &str, extra: &str| {
+        format!(
+            "+++\nid = \"C0002\"\ntitle = \"It does not\"\nstatus = \"{status}\"\npopulation = \"tasks\"\n{extra}[[history]]\n\
+             date = 2026-12-02\nstatus = \"{status}\"\nevidence = [\"derive:demo.by_family/caravan\"]\n+++\nBy [+0.33](derive:demo.by_family/caravan).\n"
+        )
+    };
+    for (status, extra, rule, file) in [
+        ("proposed", "contradicts = [\"C0001\"]\n", "", ""),
+        ("promising", "contradicts = [\"C0001\"]\n", "contradiction", "claims/C0002.md"),
+        ("proposed", "supersedes = \"C0001\"\n", "superseded", "claims/C0002.md"),
+        ("refuted", "", "nothing_against", "claims/C0002.md"),
+    ] {
+        let workspace = Workspace::honest();
+        workspace.text("claims/C0002.md", &other(status, extra));
+        let report = run(&workspace);
+        match rule {
+            "" => assert!(report.passed(), "{}", report.render(100)),
+            rule => caught(&report, rule, file, None),
+        }
+    }
+}
+
+#[test]
+fn a_claim_confirmed_by_nothing_is_named() {
+    // Every second task gains and every second loses: the interval holds zero.
+    let workspace = Workspace::honest();
+    for seed in super::workspace::SEEDS {
+        let file = format!("episodes/treatment/{seed}.parquet");
+        let mut rows: Vec<EpisodeRow> = workspace.rows(&file);
+        for (i, row) in rows.iter_mut().enumerate() {
+            (row.reward, row.solved) = (Some(f64::from(u8::from(i % 4 == 1))), Some(i % 4 == 1));
+        }
+        workspace.put(&file, &mut rows);
+    }
+    caught(&run(&workspace), "unsupported_status", "claims/C0001-commit.md", None);
 }
 
 #[test]

@@ -142,6 +142,7 @@ fn training_and_harvest_receipts_state_what_the_rows_give() {
     train("`steps` is 3, the rows give 2", |r| r["steps"] = json!(3));
     train("`tokens` is missing", |r| drop(r.as_object_mut().unwrap().remove("tokens")));
     train("`train_seed` is 2, which the plan does not name", |r| r["train_seed"] = json!(2));
+    train("are 6 together, the harvest kept 3", |r| r["rows"] = json!(5));
     train("is not bound to `training/1.parquet`", |r| r["files"] = json!({}));
     let harvest = |words: &str, change: fn(&mut Value)| receipt_caught("harvest", "harvest", words, change);
     harvest("`passed` is false", |r| r["passed"] = json!(false));

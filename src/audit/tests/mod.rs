@@ -8,5 +8,6 @@ mod generated;
 pub mod golden;
 mod plan_rules;
 mod reference;
+mod statistics;
 mod third_road;
 mod workspace;

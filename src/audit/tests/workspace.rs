@@ -76,6 +76,7 @@ impl Workspace {
             &json!({
                 "plan_sha256": plan_sha256(Stage::Train), "train_seed": 1, "adapter_sha256": adapter,
                 "model_sha256": "m".repeat(64), "steps": 2, "tokens": 18, "first_loss": 0.5, "last_loss": 0.5,
+                "rows": 2, "skipped_too_long": 1,
                 "files": self.bound(&["training/1.parquet"]),
             }),
         );

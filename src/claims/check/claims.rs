@@ -3,7 +3,9 @@
 
 use super::Outcome;
 use crate::claims::book::Book;
-use crate::claims::derivation::{Estimator, Reference};
+use crate::claims::conflicts;
+use crate::claims::derivation::{self, Estimator, Reference};
+use crate::claims::evaluate::IDENTICAL;
 use crate::claims::ledger::{Claim, Population, Status};
 use crate::claims::texts::Texts;
 use crate::error::nearest;
@@ -16,7 +18,61 @@ pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
         if claim.population == Population::TasksXTrainSeeds {
             training(claim, book, outcome);
         }
+        supported(claim, book, outcome);
         names(claim, texts, outcome);
+    }
+    for conflict in conflicts::of(&texts.claims) {
+        let document = &conflict.claim.document;
+        let line = document.line_of(conflict.key, 0).unwrap_or(1);
+        let text = format!("claim `{}` {}", conflict.claim.id, conflict.text);
+        outcome.add(document, line, conflict.rule, text, conflict.hint);
+    }
+}
+
+/// A claim that is held needs something that bears it out: of the comparisons in its evidence one whose interval leaves zero
+/// out, or one within a margin; or numbers that are no comparison.
+fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
+    if !matches!(claim.status, Status::Promising | Status::Confirmed) {
+        return;
+    }
+    let mut open = Vec::new();
+    for reference in claim.evidence() {
+        let Ok(resolved) = book.resolve(reference) else { return };
+        let part = |name: &str| resolved.evaluated.parts.get(name).and_then(|number| number.get());
+        if !matches!(
+            resolved.entry.derivation.estimator,
+            Estimator::PairedDelta | Estimator::ProbabilityOfImprovement
+        ) {
+            return;
+        }
+        let nothing = if resolved.entry.derivation.estimator == Estimator::PairedDelta { 0.0 } else { 0.5 };
+        let leaves_out = match (part("low"), part("high")) {
+            (Some(low), Some(high)) => low > nothing || high < nothing,
+            _ => false,
+        };
+        let margin = ["non_inferiority_p", "equivalence_p"].iter().any(|p| part(p).is_some_and(|p| p < 0.05));
+        let identical = resolved.evaluated.method.as_deref() == Some(IDENTICAL);
+        if leaves_out || margin || identical {
+            return;
+        }
+        open.push(reference.to_string());
+    }
+    if !open.is_empty() {
+        let document = &claim.document;
+        let line = document.line_of("status", 0).unwrap_or(1);
+        let text = format!(
+            "claim `{}` is {}, and no interval in its evidence leaves out that nothing changed ({})",
+            claim.id,
+            claim.status.word().to_lowercase(),
+            open.join(", ")
+        );
+        outcome.add(
+            document,
+            line,
+            "unsupported_status",
+            text,
+            "leave it `proposed`, or cite what bears it out",
+        );
     }
 }
 
@@ -48,7 +104,7 @@ fn history(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     let mut before: Option<Status> = None;
     for (index, change) in claim.history.iter().enumerate() {
         let line = document.line_of("[[history]]", index).unwrap_or(1);
-        for reference in &change.evidence {
+        for reference in change.evidence.iter().chain(&change.against) {
             match book.resolve(reference) {
                 Err(error) => outcome.add_error(document, line, "evidence", error),
                 Ok(resolved) if resolved.number.get().is_none() && change.status != Status::Proposed => {
@@ -68,7 +124,7 @@ fn history(claim: &Claim, book: &Book, outcome: &mut Outcome) {
                 Ok(_) => {}
             }
         }
-        let new = change.evidence.iter().any(|reference| !seen.contains(reference));
+        let new = change.evidence.iter().chain(&change.against).any(|reference| !seen.contains(reference));
         if before.is_some_and(|before| before != change.status) && !new {
             let text = format!(
                 "the change to `{}` on {} brings no new evidence",
@@ -83,7 +139,7 @@ fn history(claim: &Claim, book: &Book, outcome: &mut Outcome) {
                 "cite what changed, or leave the status as it was",
             );
         }
-        seen.extend(&change.evidence);
+        seen.extend(change.evidence.iter().chain(&change.against));
         before = Some(change.status);
     }
 }
@@ -121,13 +177,21 @@ fn training(claim: &Claim, book: &Book, outcome: &mut Outcome) {
             .reference
             .as_ref()
             .is_ok_and(|r| ["low", "high", "p", "se", "df", "mde"].contains(&r.part.as_str()));
-        if spread && matches!(resolved.entry.derivation.estimator, Estimator::PairedDelta | Estimator::Mean) {
+        let of_tasks = resolved.entry.derivation.population == derivation::Population::Tasks;
+        let estimator = resolved.entry.derivation.estimator;
+        if spread
+            && of_tasks
+            && matches!(
+                estimator,
+                Estimator::PairedDelta | Estimator::Mean | Estimator::ProbabilityOfImprovement
+            )
+        {
             outcome.add(
                 document,
                 link.line,
                 "tasks_only_interval",
                 "an interval over tasks stands in a claim about training",
-                "it says nothing of another training run: leave it out, or write `population = \"tasks\"`",
+                "it says nothing of another training run: write `population = \"tasks-x-train-seeds\"` in the derivation, or `\"tasks\"` in the claim",
             );
         }
     }

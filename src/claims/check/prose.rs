@@ -1,13 +1,15 @@
-//! Numbers without a link, and the word "significant" without a p value.
+//! Numbers without a link, and words such as "significant" or "no worse" without the p value that bears them out.
 
 use super::Outcome;
 use crate::claims::book::Book;
-use crate::claims::code;
+use crate::claims::derivation::{Estimator, Reference};
+use crate::claims::evaluate::IDENTICAL;
+use crate::claims::family;
 use crate::claims::front_matter::{Document, Passage};
-use crate::claims::links::{self, Scan};
+use crate::claims::links;
 use crate::claims::texts::Texts;
 use crate::claims::unbound;
-use std::ops::Range;
+use crate::claims::wording::{self, Says};
 
 /// Whether numbers in a passage must be bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,9 +24,10 @@ enum Binding {
 
 pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
     numbers(texts, outcome);
+    let families = Families::of(book);
     for (document, binding) in bindings(texts) {
         for passage in document.passages().filter(|p| binding(p.field) != Binding::Free) {
-            significance(document, &passage, book, outcome);
+            wording(document, &passage, &families, book, outcome);
         }
     }
 }
@@ -96,93 +99,157 @@ pub(super) fn numbers(texts: &Texts, outcome: &mut Outcome) {
     }
 }
 
-/// A paragraph that calls something significant must cite a p value below .05.
-fn significance(document: &Document, passage: &Passage<'_>, book: &Book, outcome: &mut Outcome) {
+/// A paragraph that calls something significant, the same or no worse must cite the p value that says so, adjusted where it
+/// belongs to a declared family of tests.
+fn wording(
+    document: &Document,
+    passage: &Passage<'_>,
+    families: &Families,
+    book: &Book,
+    outcome: &mut Outcome,
+) {
     let scan = links::scan(passage.text);
-    for paragraph in paragraphs(&scan.prose) {
-        let Some(at) = significant(&scan.prose[paragraph.clone()]) else { continue };
-        let line = document.line(passage.offset(paragraph.start + at));
-        let cited = cited_p(&scan, paragraph, book);
-        if cited.is_empty() {
+    for paragraph in wording::paragraphs(&scan.prose) {
+        let inside = scan.links.iter().filter(|link| paragraph.contains(&link.whole.start));
+        let mut cited = inside.filter_map(|link| link.reference.as_ref().ok());
+        let by_itself = |reference: &&Reference| {
+            let selected = book.resolve(reference).ok();
+            selected.is_some_and(|r| {
+                r.evaluated.warnings.iter().any(|warning| warning.code == "oracle_selection")
+            })
+        };
+        if let Some(reference) = cited.find(by_itself)
+            && !scan.prose[paragraph.clone()].to_ascii_lowercase().contains("oracle")
+        {
+            let line = document.line(passage.offset(paragraph.start));
+            let text = format!("`{reference}` selects by the very score that it reports");
             outcome.add(
                 document,
                 line,
-                "significant",
-                "something is called significant without a p value",
-                "cite it in the same paragraph, `[](derive:<scope>.<id>.p)`, or choose another word",
+                "oracle_selection",
+                text,
+                "call it the oracle's, or select by another score",
             );
-        } else if !cited.iter().flatten().any(|p| *p < 0.05) {
-            let shown: Vec<String> =
-                cited.iter().map(|p| p.map_or("undefined".into(), |p| format!("{p:.3}"))).collect();
-            let text =
-                format!("something is called significant, but the cited p value is {}", shown.join(", "));
-            outcome.add(document, line, "significant", text, "choose another word");
+        }
+        for (says, at) in wording::claims(&scan.prose[paragraph.clone()]) {
+            let line = document.line(passage.offset(paragraph.start + at));
+            let inside = scan.links.iter().filter(|link| paragraph.contains(&link.whole.start));
+            let cited: Vec<&Reference> = inside.filter_map(|link| link.reference.as_ref().ok()).collect();
+            if says != Says::Significant && cited.iter().any(|reference| is_identical(reference, book)) {
+                continue;
+            }
+            let p: Vec<Cited> = cited.iter().filter_map(|r| p_value(r, says, families, book)).collect();
+            let (rule, called, hint) = match says {
+                Says::Significant => (
+                    "significant",
+                    "something is called significant",
+                    "cite it in the same paragraph, `[](derive:<scope>.<id>.p)`, or choose another word",
+                ),
+                Says::Same => (
+                    "equality",
+                    "two arms are called the same",
+                    "declare a `margin` and cite `[](derive:<scope>.<id>.equivalence_p)`, or say what was seen",
+                ),
+                Says::NoWorse => (
+                    "equality",
+                    "an arm is called no worse",
+                    "declare a `margin` and cite `[](derive:<scope>.<id>.non_inferiority_p)`, or say what was seen",
+                ),
+            };
+            if p.is_empty() {
+                let lacks = if says == Says::Significant { "a p value" } else { "the test of a margin" };
+                outcome.add(document, line, rule, format!("{called} without {lacks}"), hint);
+            } else if !p.iter().any(|cited| cited.p.is_some_and(|p| p < 0.05)) {
+                let shown: Vec<String> = p.iter().map(Cited::to_string).collect();
+                let text = format!("{called}, but the cited p value is {}", shown.join(", "));
+                outcome.add(document, line, rule, text, "choose another word");
+            }
         }
     }
 }
 
-/// The p values that a paragraph cites; `None` for an undefined one.
-fn cited_p(scan: &Scan, paragraph: Range<usize>, book: &Book) -> Vec<Option<f64>> {
-    let inside = scan.links.iter().filter(|link| paragraph.contains(&link.whole.start));
-    let references = inside.filter_map(|link| link.reference.as_ref().ok()).filter(|r| r.part == "p");
-    references.map(|r| book.resolve(r).ok().and_then(|resolved| resolved.number.get())).collect()
+/// A p value that a paragraph cites.
+struct Cited {
+    p: Option<f64>,
+    /// The family that raises it to that.
+    family: Option<String>,
 }
 
-fn paragraphs(prose: &str) -> Vec<Range<usize>> {
-    let mut out: Vec<Range<usize>> = Vec::new();
-    let mut open = false;
-    for line in code::lines(prose) {
-        if prose[line.clone()].trim().is_empty() {
-            // A line that a link or code fills alone is blank here, and still no paragraph's end.
-            open = open && !line.is_empty();
-        } else if let Some(last) = out.last_mut().filter(|_| open) {
-            last.end = line.end;
-        } else {
-            out.push(line);
-            open = true;
+impl std::fmt::Display for Cited {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.p {
+            Some(p) => write!(f, "{p:.3}")?,
+            None => f.write_str("undefined")?,
         }
+        self.family.iter().try_for_each(|family| write!(f, " in the family `{family}` of tests"))
     }
-    out
 }
 
-/// Where a paragraph calls something significant, negations aside.
-fn significant(prose: &str) -> Option<usize> {
-    let lower = prose.to_ascii_lowercase();
-    lower.match_indices("significan").map(|(at, _)| at).find(|at| {
-        let before = lower[..*at].trim_end_matches(|c: char| !c.is_alphanumeric());
-        let joined = lower[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '-');
-        let previous = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        let after = lower[*at..].split_whitespace().nth(1).unwrap_or_default();
-        let negated = joined || matches!(previous, "not" | "no" | "never" | "nor" | "without" | "hardly");
-        !negated && !after.starts_with("digit") && !after.starts_with("figure")
+/// The p value behind a reference, if it is one that can say so.
+fn p_value(reference: &Reference, says: Says, families: &Families, book: &Book) -> Option<Cited> {
+    let number =
+        |reference: &Reference| book.resolve(reference).ok().and_then(|resolved| resolved.number.get());
+    let speaks = |part: &str| match says {
+        Says::Significant => part == "p",
+        Says::Same => part == "equivalence_p",
+        Says::NoWorse => part == "equivalence_p" || part == "non_inferiority_p",
+    };
+    if let Some((_, test)) = families.rows.iter().find(|(row, _)| row == reference) {
+        return speaks(&test.part).then(|| Cited { p: number(reference), family: None });
+    }
+    if !speaks(&reference.part) {
+        return None;
+    }
+    let adjusted =
+        families.rows.iter().filter(|(_, test)| test == reference).map(|(row, _)| (row, number(row)));
+    // Of several families the one that raises it most.
+    let worst = adjusted.max_by(|a, b| a.1.unwrap_or(2.0).total_cmp(&b.1.unwrap_or(2.0)));
+    Some(match worst {
+        Some((row, p)) => Cited { p, family: Some(format!("derive:{}.{}", row.scope, row.id)) },
+        None => Cited { p: number(reference), family: None },
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Whether both arms of the comparison behind a reference wrote the same tokens: then nothing differed, and no margin is needed.
+fn is_identical(reference: &Reference, book: &Book) -> bool {
+    book.resolve(reference).is_ok_and(|resolved| resolved.evaluated.method.as_deref() == Some(IDENTICAL))
+}
 
-    #[test]
-    fn negations_are_not_claims() {
-        for text in ["a significant gain", "Significantly more", "of some significance"] {
-            assert!(significant(text).is_some(), "{text}");
-        }
-        for text in [
-            "not significant",
-            "insignificant",
-            "a non-significant gain",
-            "no significant gain",
-            "two significant digits",
-            "none",
-        ] {
-            assert!(significant(text).is_none(), "{text}");
-        }
-    }
+/// The rows of all declared families, each with the p value that it adjusts.
+struct Families {
+    rows: Vec<(Reference, Reference)>,
+}
 
-    #[test]
-    fn paragraphs_end_at_blank_lines() {
-        let found: Vec<&str> =
-            paragraphs("a\nb\n\nc\n   \nd").into_iter().map(|r| &"a\nb\n\nc\n   \nd"[r]).collect();
-        assert_eq!(found, ["a\nb", "c\n   \nd"]);
+impl Families {
+    fn of(book: &Book) -> Families {
+        let mut rows = Vec::new();
+        for entry in book.entries() {
+            let by = entry.derivation.estimator;
+            let (true, Ok(_)) =
+                (matches!(by, Estimator::Holm | Estimator::BenjaminiHochberg), &entry.outcome)
+            else {
+                continue;
+            };
+            let tests = family::tests(entry.derivation.of.as_deref().unwrap_or_default(), &entry.scope);
+            for test in tests.into_iter().flatten() {
+                let table = book
+                    .resolve(&test)
+                    .ok()
+                    .filter(|r| r.entry.derivation.by.is_some() && test.row.is_none());
+                let each: Vec<Reference> = match table {
+                    Some(table) => {
+                        let row = |label: &String| Reference { row: Some(label.clone()), ..test.clone() };
+                        table.derived.rows.keys().map(row).collect()
+                    }
+                    None => vec![test],
+                };
+                rows.extend(each.into_iter().map(|test| {
+                    let label = Some(family::label(&test));
+                    let (scope, id) = (entry.scope.clone(), entry.id.clone());
+                    (Reference { scope, id, row: label, part: "value".into() }, test)
+                }));
+            }
+        }
+        Families { rows }
     }
 }

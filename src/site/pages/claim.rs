@@ -5,7 +5,7 @@ use super::{Head, Site, Tally, figure};
 use crate::error::Result;
 use crate::site::chart::{Scene, Size};
 use crate::site::glyphs;
-use crate::site::input::{AuditEntry, ClaimInput, Publication};
+use crate::site::input::{AuditEntry, ChangeInput, ClaimInput, Publication};
 use crate::site::number::derivation_address;
 use crate::site::prose::{Prose, bound};
 use crate::site::text::{anchor, breakable, counted, day, root_of, sentence};
@@ -45,7 +45,7 @@ pub fn by_status(publication: &Publication, root: &str, long: bool) -> Vec<Value
             .iter()
             .filter(|claim| claim.status == *status)
             .map(|claim| {
-                let since = claim.history.last().map_or_else(String::new, |(date, ..)| format!("since {}", day(date)));
+                let since = claim.history.last().map_or_else(String::new, |change| format!("since {}", day(&change.date)));
                 json!({
                     "id": claim.id,
                     "title": claim.title,
@@ -83,7 +83,8 @@ pub fn page(site: &mut Site<'_>, input: &ClaimInput) -> Result<()> {
     sections.add("evidence", "Evidence", !forest.is_null());
     sections.add("argument", "Argument", !input.body.trim().is_empty());
     sections.add("experiments", "Rests on", !experiments.is_empty());
-    let since = input.history.last().map_or_else(String::new, |(date, ..)| format!("since {}", day(date)));
+    let since =
+        input.history.last().map_or_else(String::new, |change| format!("since {}", day(&change.date)));
     let context = json!({
         "id": input.id,
         "title": input.title,
@@ -137,32 +138,45 @@ fn form(publication: &Publication, input: &ClaimInput, tally: &Tally, root: &str
         cell("Population", crate::site::text::escape(&sentence(population.0)), population.1.to_string()),
         cell("Audit", audited, String::new()),
     ];
-    if let Some(old) = &input.supersedes {
-        let known = publication.claims.iter().any(|claim| &claim.id == old);
-        let old = crate::site::text::escape(old);
-        let value = if known { format!("<a href=\"../{old}/index.html\">{old}</a>") } else { old };
-        cells.push(cell("Supersedes", value, String::new()));
+    if let Some(scope) = &input.scope {
+        cells.push(cell("Scope", crate::site::text::escape(scope), String::new()));
+    }
+    let replaced_by = publication.claims.iter().filter(|claim| claim.supersedes.as_ref() == Some(&input.id));
+    let named = [
+        ("Supersedes", input.supersedes.iter().map(String::as_str).collect::<Vec<_>>()),
+        ("Superseded by", replaced_by.map(|claim| claim.id.as_str()).collect()),
+        ("Contradicts", input.contradicts.iter().map(String::as_str).collect()),
+    ];
+    for (label, ids) in named.into_iter().filter(|(_, ids)| !ids.is_empty()) {
+        let links: Vec<String> = ids.into_iter().map(|id| link(publication, id)).collect();
+        cells.push(cell(label, links.join(", "), String::new()));
     }
     cells
+}
+
+/// Another claim, linked where it has a page.
+fn link(publication: &Publication, id: &str) -> String {
+    let known = publication.claims.iter().any(|claim| claim.id == id);
+    let id = crate::site::text::escape(id);
+    if known { format!("<a href=\"../{id}/index.html\">{id}</a>") } else { id }
 }
 
 fn history(publication: &Publication, input: &ClaimInput, root: &str) -> Vec<Value> {
     let mut before = "";
     let mut entries = Vec::new();
-    for (date, status, evidence) in &input.history {
+    let number = |address: &String| {
+        let number = publication.numbers.get(address);
+        json!({
+            "name_html": breakable(address.strip_prefix("derive:").unwrap_or(address)),
+            "href": number.map(|n| format!("{root}{}", derivation_address(&n.scope, &n.id))),
+            "text": number.map(|n| n.text.clone()),
+            "interval": number.and_then(|n| n.interval.clone()),
+        })
+    };
+    for ChangeInput { date, status, evidence, against } in &input.history {
         let known = glyphs::STATUSES.contains(&status.as_str());
-        let evidence: Vec<Value> = evidence
-            .iter()
-            .map(|address| {
-                let number = publication.numbers.get(address);
-                json!({
-                    "name_html": breakable(address.strip_prefix("derive:").unwrap_or(address)),
-                    "href": number.map(|n| format!("{root}{}", derivation_address(&n.scope, &n.id))),
-                    "text": number.map(|n| n.text.clone()),
-                    "interval": number.and_then(|n| n.interval.clone()),
-                })
-            })
-            .collect();
+        let evidence: Vec<Value> = evidence.iter().map(number).collect();
+        let against: Vec<Value> = against.iter().map(number).collect();
         entries.push(json!({
             "date": date,
             "day": day(date),
@@ -171,6 +185,7 @@ fn history(publication: &Publication, input: &ClaimInput, root: &str) -> Vec<Val
             "node_html": glyphs::status_mark(status, "node"),
             "changed": status != before,
             "evidence": evidence,
+            "against": against,
         }));
         before = status;
     }

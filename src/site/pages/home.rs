@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::site::chart::spark;
 use crate::site::glyphs;
 use crate::site::input::{
-    AuditEntry, CardInput, ChartInput, EstimateInput, ExperimentInput, Publication, Verdict,
+    AuditEntry, CardInput, ChangeInput, ChartInput, EstimateInput, ExperimentInput, Publication, Verdict,
 };
 use crate::site::number::pending;
 use crate::site::prose::{plain, references};
@@ -190,7 +190,7 @@ fn changes(publication: &Publication) -> Vec<Value> {
     }
     for claim in &publication.claims {
         let mut before = "";
-        for (date, status, _) in &claim.history {
+        for ChangeInput { date, status, .. } in &claim.history {
             if status == before {
                 continue;
             }

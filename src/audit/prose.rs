@@ -1,0 +1,155 @@
+//! Words against numbers: a paragraph that calls something significant, the same or no worse cites a p value of this road that
+//! bears it out, raised by the number of tests where it belongs to a declared family.
+
+use super::Finding;
+use super::estimators::Part;
+use super::families;
+use super::recompute::Road;
+use super::repeats::ORACLE;
+use crate::claims::derivation::{Derivation, Reference};
+use crate::claims::front_matter::{Document, Passage};
+use crate::claims::texts::Texts;
+use crate::claims::wording::{self, Says};
+use crate::claims::{family, links};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Fields of front matter that are no prose.
+const NO_PROSE: [&str; 7] =
+    ["derivations", "history", "reproduce", "id", "status", "population", "experiments"];
+
+/// p value → its place in a family that adjusts it.
+type Adjusted = BTreeMap<Reference, Vec<Reference>>;
+
+/// Statements of all texts that their numbers do not bear out.
+pub fn check(texts: &Texts, road: &mut Road) -> Vec<Finding> {
+    let adjusted = adjusted(texts, road);
+    let mut findings = Vec::new();
+    for document in texts.documents() {
+        for passage in document.passages() {
+            let group = passage.field.and_then(|field| field.split(['[', '.']).next()).unwrap_or("body");
+            if NO_PROSE.contains(&group) {
+                continue;
+            }
+            let scan = links::scan(passage.text);
+            for paragraph in wording::paragraphs(&scan.prose) {
+                let inside = scan.links.iter().filter(|link| paragraph.contains(&link.whole.start));
+                let cited: Vec<&Reference> = inside.filter_map(|link| link.reference.as_ref().ok()).collect();
+                findings.extend(oracle(document, &passage, &scan.prose, &paragraph, &cited, road));
+                for (says, at) in wording::claims(&scan.prose[paragraph.clone()]) {
+                    let line = document.line(passage.offset(paragraph.start + at));
+                    findings.extend(judge(document, line, says, &cited, &adjusted, road));
+                }
+            }
+        }
+    }
+    findings
+}
+
+fn judge(
+    document: &Document,
+    line: usize,
+    says: Says,
+    cited: &[&Reference],
+    adjusted: &Adjusted,
+    road: &mut Road,
+) -> Option<Finding> {
+    let (rule, called, parts): (_, _, &[&str]) = match says {
+        Says::Significant => ("significant", "something is called significant", &["p"]),
+        Says::Same => ("equality", "two arms are called the same", &["equivalence_p"]),
+        Says::NoWorse => ("equality", "an arm is called no worse", &["equivalence_p", "non_inferiority_p"]),
+    };
+    let mut best: Option<f64> = None;
+    let mut found = false;
+    for reference in cited {
+        // A row of a family is the p value of its test; a test's own p value counts as its family has it.
+        let row_of = adjusted.iter().find(|(_, rows)| rows.contains(reference));
+        let part = row_of.map_or(reference.part.as_str(), |(test, _)| test.part.as_str());
+        if rule == "equality" && nothing_differs(reference, road) {
+            return None;
+        }
+        if !parts.contains(&part) {
+            continue;
+        }
+        found = true;
+        let raised = adjusted.get(*reference).cloned().unwrap_or_default();
+        let places = if raised.is_empty() { vec![(*reference).clone()] } else { raised };
+        let values: Option<Vec<f64>> = places.iter().map(|place| number(place, road)).collect();
+        if let Some(worst) = values.and_then(|values| values.into_iter().reduce(f64::max)) {
+            best = Some(best.map_or(worst, |best| best.min(worst)));
+        }
+    }
+    if best.is_some_and(|p| p < 0.05) {
+        return None;
+    }
+    let why = match (found, best) {
+        (false, _) => "cites no p value of such a test".to_string(),
+        (true, None) => "the p value it cites is undefined".into(),
+        (true, Some(p)) => {
+            format!("the p value that it cites is {p:.4}, adjusted where a family of tests is declared")
+        }
+    };
+    Some(Finding::new(rule, &document.path, None, format!("line {line}: {called}, and {why}")))
+}
+
+/// What was selected by the score that it is judged by is called the oracle's.
+fn oracle(
+    document: &Document,
+    passage: &Passage<'_>,
+    prose: &str,
+    paragraph: &Range<usize>,
+    cited: &[&Reference],
+    road: &mut Road,
+) -> Option<Finding> {
+    if prose[paragraph.clone()].to_ascii_lowercase().contains("oracle") {
+        return None;
+    }
+    let selected = cited.iter().find(|reference| {
+        let part = Reference { part: ORACLE.into(), ..(**reference).clone() };
+        number(&part, road).is_some()
+    })?;
+    let line = document.line(passage.offset(paragraph.start));
+    let detail = format!(
+        "line {line}: `{selected}` selects by the very score that it reports, and is not called the oracle's"
+    );
+    Some(Finding::new("oracle_selection", &document.path, None, detail))
+}
+
+fn number(reference: &Reference, road: &mut Road) -> Option<f64> {
+    road.part(reference).ok().as_ref().and_then(Part::get)
+}
+
+/// Whether both ends of the interval of a comparison are exactly zero: both arms wrote the same tokens.
+fn nothing_differs(reference: &Reference, road: &mut Road) -> bool {
+    ["low", "high"].iter().all(|part| {
+        let end = Reference { part: (*part).to_owned(), ..reference.clone() };
+        number(&end, road) == Some(0.0)
+    })
+}
+
+/// Every p value that a declared family adjusts, and where.
+fn adjusted(texts: &Texts, road: &mut Road) -> Adjusted {
+    let of_reports = texts.experiments.iter().flat_map(|(slug, experiment)| {
+        experiment
+            .report
+            .front
+            .derivations
+            .iter()
+            .map(move |(id, derivation)| (slug.as_str(), id, derivation))
+    });
+    let of_claims = texts.claims.iter().flat_map(|claim| {
+        claim.derivations.iter().map(move |(id, derivation)| (claim.id.as_str(), id, derivation))
+    });
+    let declared: Vec<(&str, &String, &Derivation)> = of_reports.chain(of_claims).collect();
+    let mut adjusted = Adjusted::new();
+    for (scope, id, derivation) in declared {
+        for test in families::named(derivation, scope) {
+            for one in road.rows_of(&test) {
+                let row = Some(family::label(&one));
+                let place = Reference { scope: scope.into(), id: id.clone(), row, part: "value".into() };
+                adjusted.entry(one).or_default().push(place);
+            }
+        }
+    }
+    adjusted
+}

@@ -2,6 +2,7 @@
 //! Philox4x32-10, and one resample after another in the plainest way.
 
 use super::distributions::{normal_below, t_quantile_975};
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 /// Resamples drawn.
@@ -29,7 +30,8 @@ pub fn key(text: &str) -> [u32; 2] {
 }
 
 /// Philox4x32-10 (Salmon et al. 2011): four random words at a counter.
-pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+#[cfg(test)]
+fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let [mut c0, mut c1, mut c2, mut c3] = counter;
     let [mut k0, mut k1] = key;
     for _ in 0..10 {
@@ -47,22 +49,15 @@ pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 /// running on, and a resample's value is the mean over strata; one stratum is the plain case.
 pub fn resample(strata: &[Vec<Unit>], key_text: &str) -> Vec<f64> {
     let key = key(key_text);
-    let mut values = Vec::with_capacity(RESAMPLES);
-    let mut counts: Vec<Vec<u32>> = strata.iter().map(|units| vec![0; units.len()]).collect();
-    for resample in 0..RESAMPLES as u32 {
-        let mut draw = 0u32;
-        let mut words = [0u32; 4];
+    let fresh = || strata.iter().map(|units| vec![0u32; units.len()]).collect::<Vec<_>>();
+    let one = |counts: &mut Vec<Vec<u32>>, resample: u32| {
+        let mut words = Words { key, resample, next_block: 0, ready: [0; LANES * 4], used: LANES * 4 };
         let mut total = 0.0;
-        for (units, counts) in strata.iter().zip(&mut counts) {
+        for (units, counts) in strata.iter().zip(counts) {
             counts.fill(0);
             for _ in 0..units.len() {
-                if draw.is_multiple_of(4) {
-                    words = philox([draw / 4, resample, 0, 0], key);
-                }
-                let word = words[(draw % 4) as usize];
-                let chosen = ((u64::from(word) * units.len() as u64) >> 32) as usize;
+                let chosen = ((u64::from(words.next()) * units.len() as u64) >> 32) as usize;
                 counts[chosen] += 1;
-                draw += 1;
             }
             let (mut sum, mut tasks) = (0.0, 0.0);
             for (unit, count) in units.iter().zip(counts.iter()) {
@@ -71,10 +66,58 @@ pub fn resample(strata: &[Vec<Unit>], key_text: &str) -> Vec<f64> {
             }
             total += sum / tasks;
         }
-        values.push(total / strata.len() as f64);
-    }
+        total / strata.len() as f64
+    };
+    let mut values: Vec<f64> = (0..RESAMPLES as u32).into_par_iter().map_init(fresh, one).collect();
     values.sort_by(f64::total_cmp);
     values
+}
+
+/// Blocks that are worked out side by side.
+const LANES: usize = 8;
+
+/// The words of one resample in their order, block after block.
+struct Words {
+    key: [u32; 2],
+    resample: u32,
+    next_block: u32,
+    ready: [u32; LANES * 4],
+    used: usize,
+}
+
+impl Words {
+    fn next(&mut self) -> u32 {
+        if self.used == self.ready.len() {
+            self.fill();
+        }
+        let word = self.ready[self.used];
+        self.used += 1;
+        word
+    }
+
+    /// [`philox`] at the next counters (block, resample, 0, 0), all of them step by step.
+    fn fill(&mut self) {
+        let mut c0: [u32; LANES] = std::array::from_fn(|lane| self.next_block.wrapping_add(lane as u32));
+        let (mut c1, mut c2, mut c3) = ([self.resample; LANES], [0u32; LANES], [0u32; LANES]);
+        let [mut k0, mut k1] = self.key;
+        for _ in 0..10 {
+            for lane in 0..LANES {
+                let left = u64::from(c0[lane]) * 0xD251_1F53;
+                let right = u64::from(c2[lane]) * 0xCD9E_8D57;
+                c0[lane] = (right >> 32) as u32 ^ c1[lane] ^ k0;
+                c1[lane] = right as u32;
+                c2[lane] = (left >> 32) as u32 ^ c3[lane] ^ k1;
+                c3[lane] = left as u32;
+            }
+            k0 = k0.wrapping_add(0x9E37_79B9);
+            k1 = k1.wrapping_add(0xBB67_AE85);
+        }
+        for lane in 0..LANES {
+            self.ready[lane * 4..lane * 4 + 4].copy_from_slice(&[c0[lane], c1[lane], c2[lane], c3[lane]]);
+        }
+        self.next_block = self.next_block.wrapping_add(LANES as u32);
+        self.used = 0;
+    }
 }
 
 /// Element ⌈p·B⌉, counted from 1, of the sorted values.
@@ -102,6 +145,17 @@ pub fn monte_carlo_range(sorted: &[f64], p: f64) -> Option<(f64, f64)> {
 mod tests {
     use super::*;
     use crate::audit::tests::golden;
+
+    #[test]
+    fn words_side_by_side_are_those_one_by_one() {
+        let key = key("x");
+        let mut words = Words { key, resample: 7, next_block: 0, ready: [0; LANES * 4], used: LANES * 4 };
+        for block in 0..20 {
+            for word in philox([block, 7, 0, 0], key) {
+                assert_eq!(words.next(), word);
+            }
+        }
+    }
 
     /// The unit index of draw `draw` of resample `resample` among `n` units, straight from the definition.
     fn index(key: [u32; 2], resample: u32, draw: u32, n: usize) -> usize {

@@ -42,10 +42,20 @@ pub type Parts = BTreeMap<&'static str, Part>;
 /// The parts that an estimator gives.
 pub fn part_names(derivation: &Derivation) -> &'static [&'static str] {
     match derivation.estimator {
-        Estimator::PairedDelta if derivation.margin.is_some() => {
-            &["value", "low", "high", "n", "p", "se", "df", "mde", "non_inferiority_p", "equivalence_p"]
-        }
-        Estimator::PairedDelta => &["value", "low", "high", "n", "p", "se", "df", "mde"],
+        Estimator::PairedDelta if derivation.margin.is_some() => &[
+            "value",
+            "low",
+            "high",
+            "n",
+            "p",
+            "se",
+            "df",
+            "mde",
+            "rollout_share",
+            "non_inferiority_p",
+            "equivalence_p",
+        ],
+        Estimator::PairedDelta => &["value", "low", "high", "n", "p", "se", "df", "mde", "rollout_share"],
         Estimator::Mean if derivation.data.holds_attempts() => &["value", "low", "high", "n", "se", "df"],
         Estimator::ProbabilityOfImprovement => &["value", "low", "high", "n", "se", "df"],
         Estimator::TasksWhere => &["value", "share", "n"],

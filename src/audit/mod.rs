@@ -43,6 +43,7 @@ use crate::claims::report::Lifecycle;
 use crate::claims::texts::Texts;
 use crate::error::Result;
 use crate::experiment::Plan;
+use crate::hash::sha256_hex;
 use crate::regular;
 use estimators::Part;
 use recompute::{Failure, Road};
@@ -120,6 +121,8 @@ pub struct AuditReport {
     pub verdicts: Vec<Entry>,
     /// Every rule that does not hold, hashes first.
     pub findings: Vec<Finding>,
+    /// SHA-256 of every file that was read, by its path in the workspace: what these verdicts are about.
+    pub files: BTreeMap<String, String>,
     /// Files compared with a recorded hash.
     pub files_checked: usize,
     /// Rows whose chained hash was recomputed.
@@ -164,6 +167,7 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     let texts = Texts::load(workspace)?;
     let mut findings = Vec::new();
     let (mut files_checked, mut rows_checked) = (0, 0);
+    let mut files: BTreeMap<String, String> = BTreeMap::new();
     let mut sheets: BTreeMap<(String, DataSet), Sheet> = BTreeMap::new();
     let slugs = experiments(workspace, &texts);
     for slug in &slugs {
@@ -176,6 +180,7 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
             chains.extend(loaded.chains);
             sheets.insert((slug.clone(), data), loaded.sheet);
         }
+        files.extend(known.iter().map(|(path, sha256)| (path.clone(), sha256.clone())));
         let (listing, compared, wrong) = hashes::check_files(workspace, slug, &known)?;
         findings.extend(wrong);
         let (receipts, wrong) = hashes::check_receipts(workspace, slug)?;
@@ -228,7 +233,8 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
         cited: count(Verdict::Cited),
         findings: findings.len(),
     };
-    Ok(AuditReport { verdicts, findings, files_checked, rows_checked, summary })
+    files.extend(read_as_text(workspace, &texts, &slugs));
+    Ok(AuditReport { verdicts, findings, files, files_checked, rows_checked, summary })
 }
 
 /// Every folder under `data/`, and every experiment that has a report.
@@ -237,6 +243,21 @@ fn experiments(workspace: &Path, texts: &Texts) -> BTreeSet<String> {
     let names = folders.into_iter().filter_map(|entry| entry.ok()).filter(|entry| entry.file_type().is_dir());
     let names = names.filter_map(|entry| entry.file_name().to_str().map(String::from));
     names.filter(|name| !name.starts_with('.')).chain(texts.experiments.keys().cloned()).collect()
+}
+
+/// Texts, plans, receipts, facts and ledgers, each with its hash.
+fn read_as_text(workspace: &Path, texts: &Texts, slugs: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let of_slug = |slug: &String| {
+        let named = ["experiment.toml", "facts.toml", "hashes.json", "artifacts.toml"];
+        let receipts = sheet::files_under(workspace, &format!("data/{slug}/receipts"));
+        named.map(|name| format!("data/{slug}/{name}")).into_iter().chain(receipts)
+    };
+    let paths = texts.documents().map(|document| document.path.clone());
+    let paths = paths.chain(slugs.iter().flat_map(of_slug)).chain(["data/seeds.jsonl".to_owned()]);
+    paths
+        .filter_map(|path| Some((sha256_hex(&regular::bytes(&workspace.join(&path)).ok()?), path)))
+        .map(|(s, p)| (p, s))
+        .collect()
 }
 
 fn structure(

@@ -36,8 +36,11 @@ type Seeds = (i64, Option<i64>);
 /// A task's family, and its cells by (seed, train_seed, arm), rising: each with the numbers of its attempts, by rollout.
 struct TaskCells<'a> {
     family: &'a str,
-    cells: Vec<(i64, Option<i64>, &'a str, Vec<f64>)>,
+    cells: Vec<Cell<'a>>,
 }
+
+/// Seed, training seed, arm, and the numbers of a cell's attempts.
+type Cell<'a> = (i64, Option<i64>, &'a str, Vec<f64>);
 
 impl TaskCells<'_> {
     /// The mean of every cell.
@@ -311,6 +314,14 @@ pub fn paired_delta(derivation: &Derivation, attempts: &[&Attempt], key_text: &s
         spread.error.clone().map(|error| (normal_quantile(0.975) + normal_quantile(0.8)) * error)
     };
     parts.insert("mde", or_undefined(minimum));
+    let of_attempts = match (&spread.error, spread.nothing_varies) {
+        (Ok(error), false) => {
+            sampling(&base, &treatment, derivation.weight)?.map(|v| (v / (error * error)).min(1.0))
+        }
+        (Ok(_), true) => Err("nothing varies between tasks".into()),
+        (Err(why), _) => Err(why.clone()),
+    };
+    parts.insert("rollout_share", or_undefined(of_attempts));
     let (p, (low, high)) = match of_seeds {
         None => (sign_flip(&strata), headline(&strata, &spread, &base, &treatment, key_text)),
         Some(sums) => (
@@ -392,6 +403,51 @@ fn facing<'a>(
         }
     }
     Ok(tasks)
+}
+
+/// How much the mean difference would vary if every task were attempted afresh; or why that cannot be said.
+fn sampling(
+    base: &[&Attempt],
+    treatment: &[&Attempt],
+    weight: Weight,
+) -> Result<Result<f64, String>, String> {
+    let exact = trained(base) == trained(treatment);
+    let before = cells(base)?;
+    let mut of_tasks: Vec<(&str, f64)> = Vec::new();
+    for (task, after) in cells(treatment)? {
+        let Some(before) = before.get(task) else { continue };
+        let meet = |b: &Cell, t: &Cell| b.0 == t.0 && (!exact || b.1 == t.1);
+        let count = |cell: &Cell, others: &[Cell], is_base: bool| {
+            others.iter().filter(|other| if is_base { meet(cell, other) } else { meet(other, cell) }).count()
+        };
+        let sides = [(&before.cells, &after.cells, true), (&after.cells, &before.cells, false)];
+        let pairs: usize = before.cells.iter().map(|cell| count(cell, &after.cells, true)).sum();
+        let mut variance = 0.0;
+        for (own, others, is_base) in sides {
+            for cell in own {
+                let share = count(cell, others, is_base) as f64 / pairs.max(1) as f64;
+                if share == 0.0 {
+                    continue;
+                }
+                let (n, mean) = (cell.3.len() as f64, plain_mean(&cell.3));
+                if cell.3.len() < 2 {
+                    return Ok(Err(format!("a cell of `{task}` has one attempt")));
+                }
+                let squares = cell.3.iter().fold(0.0, |sum, x| sum + (x - mean) * (x - mean));
+                variance += share * share * squares / ((n - 1.0) * n);
+            }
+        }
+        if pairs > 0 {
+            of_tasks.push((after.family, variance));
+        }
+    }
+    let mut families: BTreeMap<&str, f64> = BTreeMap::new();
+    of_tasks.iter().for_each(|(family, _)| *families.entry(family).or_insert(0.0) += 1.0);
+    let parts = |family: &str| match weight {
+        Weight::Task => of_tasks.len() as f64,
+        Weight::Family => families.len() as f64 * families.get(family).copied().unwrap_or(1.0),
+    };
+    Ok(Ok(of_tasks.iter().map(|(family, variance)| variance / (parts(family) * parts(family))).sum()))
 }
 
 /// The difference of every (task, training seed), in rising order.

@@ -33,7 +33,7 @@ pub fn check(texts: &Texts, road: &mut Road) -> Vec<Finding> {
             }
             let scan = links::scan(passage.text);
             for paragraph in wording::paragraphs(&scan.prose) {
-                let inside = scan.links.iter().filter(|link| paragraph.contains(&link.whole.start));
+                let inside = scan.inside(&paragraph).iter();
                 let cited: Vec<&Reference> = inside.filter_map(|link| link.reference.as_ref().ok()).collect();
                 findings.extend(oracle(document, &passage, &scan.prose, &paragraph, &cited, road));
                 for (says, at) in wording::claims(&scan.prose[paragraph.clone()]) {

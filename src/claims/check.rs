@@ -112,6 +112,24 @@ pub fn check(texts: &Texts, book: &Book) -> Outcome {
     outcome
 }
 
+/// A number in prose that no link binds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Bare {
+    /// The file, relative to the workspace.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// The number as written.
+    pub text: String,
+    /// Whether a link is demanded there.
+    pub refused: bool,
+}
+
+/// Every number in prose that no link binds, where one is demanded and where it is only counted. Needs no rows.
+pub fn bare(texts: &Texts) -> Vec<Bare> {
+    prose::bare(texts)
+}
+
 /// Numbers that must be bound and are not. Needs no rows.
 pub fn unbound(texts: &Texts) -> Vec<Finding> {
     let mut outcome = Outcome::default();

@@ -29,10 +29,20 @@ pub fn column(derivation: &Derivation) -> Option<&str> {
 pub fn parts(derivation: &Derivation) -> &'static [&'static str] {
     match derivation.estimator {
         Estimator::Value => &["value"],
-        Estimator::PairedDelta if derivation.margin.is_some() => {
-            &["value", "low", "high", "n", "p", "se", "df", "mde", "non_inferiority_p", "equivalence_p"]
-        }
-        Estimator::PairedDelta => &["value", "low", "high", "n", "p", "se", "df", "mde"],
+        Estimator::PairedDelta if derivation.margin.is_some() => &[
+            "value",
+            "low",
+            "high",
+            "n",
+            "p",
+            "se",
+            "df",
+            "mde",
+            "rollout_share",
+            "non_inferiority_p",
+            "equivalence_p",
+        ],
+        Estimator::PairedDelta => &["value", "low", "high", "n", "p", "se", "df", "mde", "rollout_share"],
         Estimator::TasksWhere => &["value", "share", "n"],
         Estimator::GroupSd => &["value", "zero_share", "n"],
         Estimator::ProbabilityOfImprovement => &["value", "low", "high", "n", "se", "df"],

@@ -253,6 +253,7 @@ pub const PARTS: &[&str] = &[
     "mde",
     "share",
     "zero_share",
+    "rollout_share",
     "non_inferiority_p",
     "equivalence_p",
 ];

@@ -196,6 +196,7 @@ fn paired_delta(
     out.put("se", e.se);
     out.put("df", e.df);
     out.put("mde", e.mde);
+    out.put("rollout_share", e.rollout_share);
     out.count("n", e.tasks);
     if let Ok(headline) = e.headline {
         out.level = Some(stats::LEVEL);

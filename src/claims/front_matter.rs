@@ -6,6 +6,7 @@ use super::toml_text::{self, TextField};
 use crate::error::{Error, Result, nearest};
 use crate::regular;
 use serde::de::DeserializeOwned;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -33,6 +34,10 @@ pub struct Document {
     pub body: Range<usize>,
     /// Every string of the front matter.
     pub fields: Vec<TextField>,
+    /// Where lines end.
+    line_ends: Vec<usize>,
+    /// The lines of each table header of the front matter.
+    headers: HashMap<String, Vec<usize>>,
 }
 
 /// A text within a document: the body, or one string of the front matter.
@@ -88,7 +93,7 @@ impl Document {
                     .hint("start the file with a `+++` line, TOML, and another `+++` line"));
             }
             let body = mark..source.len();
-            return Ok(Document { path: path.into(), source, front: 0..0, body, fields: Vec::new() });
+            return Ok(Document::of(path, source, 0..0, body, Vec::new()));
         }
         let start = mark + first.len();
         let mut at = start;
@@ -96,13 +101,32 @@ impl Document {
             if line.trim_end() == FENCE {
                 let body = at + line.len()..source.len();
                 let fields = toml_text::strings(&source[start..at], start);
-                return Ok(Document { path: path.into(), source, front: start..at, body, fields });
+                return Ok(Document::of(path, source, start..at, body, fields));
             }
             at += line.len();
         }
         Err(Error::invalid("front matter that starts here never ends")
             .at(format!("{path}:1"))
             .hint("close it with a second `+++` line"))
+    }
+
+    fn of(
+        path: &str,
+        source: String,
+        front: Range<usize>,
+        body: Range<usize>,
+        fields: Vec<TextField>,
+    ) -> Document {
+        let line_ends: Vec<usize> = source.match_indices('\n').map(|(at, _)| at).collect();
+        let mut headers: HashMap<String, Vec<usize>> = HashMap::new();
+        let first = 1 + line_ends.partition_point(|end| *end < front.start);
+        for (at, line) in source[front.clone()].lines().enumerate() {
+            let line = line.trim_start();
+            if let (true, Some(end)) = (line.starts_with('['), line.rfind(']')) {
+                headers.entry(line[..=end].to_owned()).or_default().push(first + at);
+            }
+        }
+        Document { path: path.into(), source, front, body, fields, line_ends, headers }
     }
 
     /// The Markdown.
@@ -112,7 +136,7 @@ impl Document {
 
     /// Line of a byte of the file, from 1.
     pub fn line(&self, offset: usize) -> usize {
-        1 + self.source.as_bytes()[..offset.min(self.source.len())].iter().filter(|b| **b == b'\n').count()
+        1 + self.line_ends.partition_point(|end| *end < offset)
     }
 
     /// `path:line` of a byte of the file.
@@ -123,11 +147,14 @@ impl Document {
     /// Line of a front-matter key such as `title` or `[derivations.delta]`, found by its text: the
     /// first one, or the one after `skip` others.
     pub fn line_of(&self, key: &str, skip: usize) -> Option<usize> {
+        if key.ends_with(']') {
+            return self.headers.get(key)?.get(skip).copied();
+        }
         let mut at = self.front.start;
         let mut left = skip;
         for line in self.source[self.front.clone()].split_inclusive('\n') {
             let rest = line.trim_start().strip_prefix(key);
-            if rest.is_some_and(|r| key.ends_with(']') || r.trim_start().starts_with('=')) {
+            if rest.is_some_and(|r| r.trim_start().starts_with('=')) {
                 if left == 0 {
                     return Some(self.line(at));
                 }

@@ -30,6 +30,15 @@ pub struct Scan {
     pub prose: String,
 }
 
+impl Scan {
+    /// The links that begin within a range.
+    pub fn inside(&self, range: &Range<usize>) -> &[TextLink] {
+        let from = self.links.partition_point(|link| link.whole.start < range.start);
+        let to = self.links.partition_point(|link| link.whole.start < range.end);
+        self.links.get(from..to).unwrap_or_default()
+    }
+}
+
 /// A derive link of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {

@@ -207,6 +207,7 @@ pub fn claims(command: &ClaimsCommand, terminal: &Terminal) -> Result<u8> {
   rederive audit --workspace demo
   rederive audit --json | jq '.findings'
   rederive audit --sql queries && duckdb -f queries/my-try.delta.sql
+  rederive audit --unbound
 
 Hashes are checked first, then rules, then every number is recomputed from the rows.
 Exit code 1 when a number mismatches or a rule is broken.")]
@@ -216,6 +217,9 @@ pub struct AuditArgs {
     /// Write a DuckDB query for every derivation into this folder, one file each, to be run in the workspace
     #[arg(long, value_name = "DIR")]
     sql: Option<std::path::PathBuf>,
+    /// List the numbers in prose that no link binds, also where they are only counted, instead of auditing
+    #[arg(long)]
+    unbound: bool,
     /// Print the whole report as JSON
     #[arg(long)]
     json: bool,
@@ -248,6 +252,21 @@ fn write_queries(root: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Lists bare numbers; exit code 1 where one stands in a headline.
+fn unbound(root: &Path, json: bool) -> Result<u8> {
+    let all = crate::claims::check::bare(&crate::claims::Texts::load(root)?);
+    if json {
+        print_json(&all)?;
+    } else {
+        for bare in &all {
+            let note = if bare.refused { "  refused here" } else { "" };
+            print(&format!("{}:{}: {}{note}\n", bare.file, bare.line, bare.text))?;
+        }
+        print(&format!("{} without a link\n", counted(all.len(), "number")))?;
+    }
+    Ok(u8::from(all.iter().any(|bare| bare.refused)))
+}
+
 /// `rederive audit`
 pub fn audit(args: &AuditArgs, terminal: &Terminal) -> Result<u8> {
     let root = args.workspace.workspace.clone();
@@ -258,6 +277,9 @@ pub fn audit(args: &AuditArgs, terminal: &Terminal) -> Result<u8> {
     }
     if let Some(folder) = &args.sql {
         write_queries(&root, folder)?;
+    }
+    if args.unbound {
+        return unbound(&root, args.json);
     }
     let report = super::until_stopped("audit", terminal, move || {
         let mut report = crate::audit::audit(&root, crate::audit::Options::default())?;

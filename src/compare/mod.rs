@@ -254,6 +254,7 @@ fn compare(
         sign_flip_method: estimate.sign_flip.as_ref().ok().map(|s| s.road),
         mcnemar,
         mde: estimate.mde.clone().ok(),
+        rollout_share: estimate.rollout_share.clone().ok(),
         pass_at_k: at_k(Kind::Pass),
         best_at_k: at_k(Kind::Best),
         wilson,
@@ -328,6 +329,7 @@ fn reasons(estimate: &Estimate) -> BTreeMap<&'static str, String> {
     note("t_p", estimate.t_p.as_ref().err());
     note("sign_flip_p", estimate.sign_flip.as_ref().err());
     note("mde", estimate.mde.as_ref().err());
+    note("rollout_share", estimate.rollout_share.as_ref().err());
     undefined
 }
 

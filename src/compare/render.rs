@@ -188,18 +188,29 @@ impl Comparison {
         }
         let power = if self.mde.is_some() { " with 80% power" } else { "" };
         fact("smallest detectable effect", &[format!("{}{power}", number(self.mde, 3))]);
+        if let Some(share) = self.rollout_share {
+            let better = if share > 0.5 { "more attempts at each task" } else { "more tasks" };
+            let percent = fixed(100.0 * share, 0, false);
+            fact(
+                "uncertainty from attempts",
+                &[format!("{percent}%: {better} would narrow the interval most")],
+            );
+        }
         let differ = if self.nonzero_differences == 1 { "task that differs" } else { "tasks that differ" };
         fact(differ, &[format!("{} of {}", self.nonzero_differences, self.paired_tasks)]);
         if let Some(worst) = self.worst_case {
             let range = format!("{} to {}", fixed(worst.low, 3, true), fixed(worst.high, 3, true));
             fact("if all missing went one way", &[range]);
         }
-        for (label, by_k) in [("pass@k", &self.pass_at_k), ("best of k", &self.best_at_k)] {
+        for (name, label, by_k) in [
+            ("pass@k", "pass@k, all tasks of each arm", &self.pass_at_k),
+            ("best of k", "best of k, all tasks of each", &self.best_at_k),
+        ] {
             let parts = [1usize, 2, 4, 8, 16].into_iter().filter_map(|k| {
                 let at = |arm: &BTreeMap<usize, Option<f64>>| arm.get(&k).copied().flatten();
                 let (base, treatment) = (at(&by_k.base)?, at(&by_k.treatment)?);
                 let repeats = |arm: &ArmSummary, value: f64| (arm.mean - value).abs() <= SAME;
-                if label == "best of k"
+                if name == "best of k"
                     && k == 1
                     && repeats(&self.base, base)
                     && repeats(&self.treatment, treatment)

@@ -51,6 +51,8 @@ pub struct Comparison {
     pub mcnemar: Option<McNemar>,
     /// Smallest effect found with 80% power at level .05.
     pub mde: Option<f64>,
+    /// Share of the squared standard error that the drawing of attempts gives; null where a cell has a single attempt.
+    pub rollout_share: Option<f64>,
     /// pass@k from `solved`, over all tasks of each arm.
     pub pass_at_k: PerArm<BTreeMap<usize, Option<f64>>>,
     /// Expected best of k rewards, over all tasks of each arm.

@@ -9,6 +9,7 @@ use super::units::{Units, Weight};
 use super::{FEW_NONZERO, FEW_UNITS, Interval, LEVEL, Paired, RESAMPLES, Undefined, Value, Warning, counted};
 use super::{fault, training_seeds};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// What the interval speaks about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -98,6 +99,9 @@ pub struct Estimate {
     /// The smallest effect found with 80% power at level .05, (z.975 + z.80) · se; undefined at
     /// zero variance.
     pub mde: Value,
+    /// Share of the squared standard error that the drawing of attempts gives: where it is large, more attempts at each task
+    /// narrow the interval, where it is small, only more tasks do. Undefined where a cell has a single attempt.
+    pub rollout_share: Value,
     /// Number of tasks whose means differ.
     pub nonzero_differences: usize,
     /// What the reader must know.
@@ -157,6 +161,8 @@ pub fn estimate(paired: &Paired<'_>, options: &Options<'_>) -> Result<Estimate, 
         delta,
         t_p: both(&varied(&spread.se), &spread.df, |se, df| t_two_sided(delta / se, df)),
         mde: varied(&spread.se).map(detectable),
+        rollout_share: varied(&spread.se)
+            .and_then(|se| Ok((sampling(paired, options.weight)? / (se * se)).min(1.0))),
         se: spread.se,
         df: spread.df,
         t,
@@ -165,6 +171,25 @@ pub fn estimate(paired: &Paired<'_>, options: &Options<'_>) -> Result<Estimate, 
         nonzero_differences,
         warnings,
     })
+}
+
+/// Variance of the delta over fresh attempts at the same tasks: Σ weight² · the variance of each task's difference.
+fn sampling(paired: &Paired<'_>, weight: Weight) -> Value {
+    let mut families: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for t in &paired.tasks {
+        *families.entry(t.family).or_default() += 1;
+    }
+    let share = |t: &super::paired::PairedTask<'_>| match weight {
+        Weight::Task => 1.0 / paired.tasks.len() as f64,
+        Weight::Family => 1.0 / (families.len() * families.get(&t.family).copied().unwrap_or(1)) as f64,
+    };
+    let one = |t: &super::paired::PairedTask<'_>| {
+        let variance = t
+            .sampling
+            .ok_or_else(|| Undefined::new(format!("a cell of task `{}` has a single attempt", t.task)))?;
+        Ok(share(t).powi(2) * variance)
+    };
+    paired.tasks.iter().map(one).sum()
 }
 
 /// The smallest effect that a standard error lets a test at .05 find with 80% power.

@@ -24,6 +24,8 @@ struct Cell {
     train_seed: Option<i64>,
     mean: f64,
     rollouts: usize,
+    /// Variance of the mean over fresh attempts, s²/n; `None` for a single attempt.
+    sampling: Option<f64>,
 }
 
 /// Two cells that stand against each other.
@@ -58,6 +60,8 @@ pub struct PairedTask<'a> {
     pub base: f64,
     /// Mean of the treatment arm's cell means over the pairs.
     pub treatment: f64,
+    /// Variance of the difference over fresh attempts at the task; `None` where a cell has a single one.
+    pub sampling: Option<f64>,
 }
 
 impl PairedTask<'_> {
@@ -109,7 +113,7 @@ impl<'a> Paired<'a> {
                 return Err(Undefined::new(format!("task `{}` is in two families or clusters", odd.task)));
             }
             let split = of_task.partition_point(|o| o.arm == Arm::Base);
-            let pairs = join(&cells(&of_task[..split]), &cells(&of_task[split..]), exact);
+            let (pairs, sampling) = join(&cells(&of_task[..split]), &cells(&of_task[split..]), exact);
             if pairs.is_empty() {
                 unpaired_tasks += 1;
                 continue;
@@ -117,7 +121,7 @@ impl<'a> Paired<'a> {
             let (base, treatment) =
                 (mean(pairs.iter().map(|p| p.base)), mean(pairs.iter().map(|p| p.treatment)));
             let &Observation { task, family, cluster, .. } = first;
-            tasks.push(PairedTask { task, family, cluster, pairs, base, treatment });
+            tasks.push(PairedTask { task, family, cluster, pairs, base, treatment, sampling });
         }
         if tasks.is_empty() {
             return Err(Undefined::new("the arms share no task under a common seed"));
@@ -190,20 +194,31 @@ pub fn task_means<'a>(observations: &[Observation<'a>], arm: Arm) -> Vec<TaskVal
 /// Cells of one arm's ordered, scored episodes of one task.
 fn cells(episodes: &[Observation<'_>]) -> Vec<Cell> {
     let same = |a: &Observation<'_>, b: &Observation<'_>| (a.seed, a.train_seed) == (b.seed, b.train_seed);
-    let cell = |of: &[Observation<'_>]| Cell {
-        seed: of[0].seed,
-        train_seed: of[0].train_seed,
-        mean: mean(of.iter().filter_map(|o| o.reward)),
-        rollouts: of.len(),
+    let cell = |of: &[Observation<'_>]| {
+        let centre = mean(of.iter().filter_map(|o| o.reward));
+        let squares: f64 = of.iter().filter_map(|o| o.reward).map(|x| (x - centre).powi(2)).sum();
+        let n = of.len() as f64;
+        Cell {
+            seed: of[0].seed,
+            train_seed: of[0].train_seed,
+            mean: centre,
+            rollouts: of.len(),
+            sampling: (of.len() > 1).then(|| squares / (n - 1.0) / n),
+        }
     };
     episodes.chunk_by(same).map(cell).collect()
 }
 
-fn join(base: &[Cell], treatment: &[Cell], exact: bool) -> Vec<Pair> {
+/// The joined cells, and the variance of their mean difference over fresh attempts: a cell that stands in several pairs is
+/// drawn once.
+fn join(base: &[Cell], treatment: &[Cell], exact: bool) -> (Vec<Pair>, Option<f64>) {
     let mut pairs = Vec::new();
-    for b in base {
-        for t in treatment {
+    let (mut of_base, mut of_treatment) = (vec![0usize; base.len()], vec![0usize; treatment.len()]);
+    for (i, b) in base.iter().enumerate() {
+        for (j, t) in treatment.iter().enumerate() {
             if b.seed == t.seed && (!exact || b.train_seed == t.train_seed) {
+                of_base[i] += 1;
+                of_treatment[j] += 1;
                 pairs.push(Pair {
                     seed: b.seed,
                     train_seed: t.train_seed.or(b.train_seed),
@@ -216,7 +231,11 @@ fn join(base: &[Cell], treatment: &[Cell], exact: bool) -> Vec<Pair> {
         }
     }
     pairs.sort_unstable_by_key(|p| (p.seed, p.train_seed));
-    pairs
+    let n = pairs.len() as f64;
+    let uses =
+        base.iter().zip(&of_base).chain(treatment.iter().zip(&of_treatment)).filter(|(_, uses)| **uses > 0);
+    let sampling = uses.map(|(cell, uses)| Some((*uses as f64 / n).powi(2) * cell.sampling?)).sum();
+    (pairs, sampling)
 }
 
 /// Plain mean in the order given; the callers never pass nothing.
@@ -266,6 +285,27 @@ mod tests {
         assert_eq!(pairs, [(1, Some(7), 0.25), (1, Some(8), 0.25), (2, Some(7), 0.75)]);
         near(paired.tasks[0].difference(), 0.5 - 1.25 / 3.0, 1e-15);
         assert_eq!(paired.train_seeds, [7, 8]);
+    }
+
+    #[test]
+    fn a_cell_in_several_pairs_is_drawn_once() {
+        let trained = |train_seed, rollout, reward| Observation {
+            train_seed: Some(train_seed),
+            ..made(Arm::Treatment, "a", 1, rollout, reward)
+        };
+        let mut rows = vec![
+            made(Arm::Base, "a", 1, 0, 0.0),
+            made(Arm::Base, "a", 1, 1, 1.0),
+            trained(1, 0, 0.5),
+            trained(1, 1, 0.5),
+            trained(2, 0, 0.0),
+            trained(2, 1, 0.5),
+        ];
+        // The base cell counts whole, each of the two trained ones by half.
+        let paired = Paired::new(&rows).unwrap();
+        near(paired.tasks[0].sampling.unwrap(), 0.5 / 2.0 + 0.125 / 2.0 / 4.0, 1e-15);
+        rows.pop();
+        assert_eq!(Paired::new(&rows).unwrap().tasks[0].sampling, None);
     }
 
     #[test]

@@ -110,11 +110,12 @@ pub const ESTIMATORS: &[Estimator] = &[
                   tasks-x-train-seeds: value ± t(.975, df) · se with se² = max(V_task + V_seed − V_cell, V_task, V_seed), \
                   V_c = G_c/(G_c−1) · Σ_c (Σ residuals)² / N² over the N cells (task, train_seed), df = min(tasks, train_seeds) \
                   − 1, and the test over training seeds, of which it needs six. With a margin m: non_inferiority_p = \
-                  P(T ≤ −(value + m)/se), equivalence_p = the larger of it and P(T ≤ (value − m)/se).",
+                  P(T ≤ −(value + m)/se), equivalence_p = the larger of it and P(T ≤ (value − m)/se). rollout_share: the part of \
+                  se² that fresh attempts at the same tasks would give, Σ weight² · Σ over cells of (uses/pairs)² · s²/n, at most 1.",
         source: "Hesterberg (2015) for the interval; Fisher (1935) for the test; Bloom (1995) for the smallest detectable \
                  difference; Cameron, Gelbach and Miller (2011) for two-way clusters; Schuirmann (1987) for equivalence.",
         needs: &["of", "arms"],
-        parts: &["value", "low", "high", "n", "p", "se", "df", "mde"],
+        parts: &["value", "low", "high", "n", "p", "se", "df", "mde", "rollout_share"],
     },
     Estimator {
         id: "pass_at_k",
@@ -308,6 +309,7 @@ mod tests {
                 ("se", e.se),
                 ("df", e.df),
                 ("mde", e.mde),
+                ("rollout_share", e.rollout_share),
             ],
             "pass_at_k" | "best_at_k" => {
                 let kind = if id == "pass_at_k" { Kind::Pass } else { Kind::Best };

@@ -1,6 +1,6 @@
 //! Numbers without a link, and words such as "significant" or "no worse" without the p value that bears them out.
 
-use super::Outcome;
+use super::{Bare, Outcome};
 use crate::claims::book::Book;
 use crate::claims::derivation::{Estimator, Reference};
 use crate::claims::evaluate::IDENTICAL;
@@ -66,6 +66,27 @@ fn body_only(field: Option<&str>) -> Binding {
     if field.is_none() { Binding::Counted } else { Binding::Free }
 }
 
+/// Every number that no link binds, with its file and line, and whether a link is demanded there.
+pub(super) fn bare(texts: &Texts) -> Vec<Bare> {
+    let mut all = Vec::new();
+    for (document, binding) in bindings(texts) {
+        for passage in document.passages() {
+            let binding = binding(passage.field);
+            if binding == Binding::Free {
+                continue;
+            }
+            let find = if passage.field.is_some() { unbound::find_in_line } else { unbound::find };
+            all.extend(find(passage.text).into_iter().map(|number| Bare {
+                file: document.path.clone(),
+                line: document.line(passage.offset(number.range.start)),
+                text: number.text,
+                refused: binding == Binding::Strict,
+            }));
+        }
+    }
+    all
+}
+
 /// Numbers that no link binds: findings where a link is demanded, counted elsewhere.
 pub(super) fn numbers(texts: &Texts, outcome: &mut Outcome) {
     for (document, binding) in bindings(texts) {
@@ -110,7 +131,7 @@ fn wording(
 ) {
     let scan = links::scan(passage.text);
     for paragraph in wording::paragraphs(&scan.prose) {
-        let inside = scan.links.iter().filter(|link| paragraph.contains(&link.whole.start));
+        let inside = scan.inside(&paragraph).iter();
         let mut cited = inside.filter_map(|link| link.reference.as_ref().ok());
         let by_itself = |reference: &&Reference| {
             let selected = book.resolve(reference).ok();
@@ -133,7 +154,7 @@ fn wording(
         }
         for (says, at) in wording::claims(&scan.prose[paragraph.clone()]) {
             let line = document.line(passage.offset(paragraph.start + at));
-            let inside = scan.links.iter().filter(|link| paragraph.contains(&link.whole.start));
+            let inside = scan.inside(&paragraph).iter();
             let cited: Vec<&Reference> = inside.filter_map(|link| link.reference.as_ref().ok()).collect();
             if says != Says::Significant && cited.iter().any(|reference| is_identical(reference, book)) {
                 continue;

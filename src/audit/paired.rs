@@ -4,10 +4,12 @@
 use super::bootstrap::{self, Unit};
 use super::distributions::{normal_quantile, t_quantile_975};
 use super::estimators::{Part, Parts, number_of, part_names, plain_mean};
+use super::repeats::best_at_k;
 use super::signflip::{self, PValue};
 use super::training;
 use super::walk::{Attempt, within};
-use crate::claims::derivation::{Cluster, Derivation, Population, Weight};
+use crate::claims::derivation::{Cluster, Derivation, Estimator, Population, Weight};
+use crate::episode::row::{self, EpisodeRow, Row};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Below this many resampling units the interval is t's.
@@ -243,15 +245,29 @@ pub fn probability_of_improvement(derivation: &Derivation, attempts: &[&Attempt]
 /// The weighted mean of task numbers with a t interval over resampling units.
 fn with_t_interval(tasks: &TaskNumbers, derivation: &Derivation) -> Parts {
     let spread = spread(&strata(tasks, derivation.weight, derivation.cluster));
-    let interval = if spread.nothing_varies && spread.error.is_ok() {
-        Err("nothing varies between tasks".into())
-    } else {
-        t_interval(&spread)
-    };
     let mut parts = common(&spread, tasks.len());
+    let rate = derivation.estimator == Estimator::Mean
+        && (derivation.is.is_some()
+            || row::is_rate(EpisodeRow::COLUMNS, derivation.of.as_deref().unwrap_or("")))
+        && derivation.weight == Weight::Task
+        && derivation.cluster == Cluster::Task;
+    let interval = match t_interval(&spread) {
+        Ok(_) | Err(_) if rate && (spread.mean == 0.0 || spread.mean == 1.0) => {
+            Ok(all_alike(spread.mean, tasks.len()))
+        }
+        Ok(_) if spread.nothing_varies => Err("nothing varies between tasks".into()),
+        other => other,
+    };
     parts.insert("low", or_undefined(interval.clone().map(|i| i.0)));
     parts.insert("high", or_undefined(interval.map(|i| i.1)));
     parts
+}
+
+/// Wilson's interval where none, or all, of n tasks are solved: n/(n + z²) is as far as the other end goes.
+fn all_alike(rate: f64, n: usize) -> (f64, f64) {
+    let z = normal_quantile(0.975);
+    let reach = z * z / (n as f64 + z * z);
+    if rate == 0.0 { (0.0, reach) } else { (1.0 - reach, 1.0) }
 }
 
 pub(super) fn t_interval(spread: &Spread) -> Result<(f64, f64), String> {
@@ -289,7 +305,7 @@ pub fn paired_delta(derivation: &Derivation, attempts: &[&Attempt], key_text: &s
             return Ok(nothing(&format!("task `{}` stands in two families", attempt.task), &parts));
         }
     }
-    let tasks = differences(&base, &treatment)?;
+    let tasks = differences(&base, &treatment, derivation.k)?;
     if tasks.is_empty() {
         return Ok(nothing("the arms share no task under a common seed", &parts));
     }
@@ -302,7 +318,7 @@ pub fn paired_delta(derivation: &Derivation, attempts: &[&Attempt], key_text: &s
                 let why = "training is spoken of with single tasks that weigh the same";
                 return Ok(nothing(why, &parts));
             }
-            let cells = training_cells(&base, &treatment)?;
+            let cells = training_cells(&base, &treatment, derivation.k)?;
             spread = training::spread(&cells, spread.mean, tasks.len());
             Some(training::contributions(&cells))
         }
@@ -315,6 +331,7 @@ pub fn paired_delta(derivation: &Derivation, attempts: &[&Attempt], key_text: &s
     };
     parts.insert("mde", or_undefined(minimum));
     let of_attempts = match (&spread.error, spread.nothing_varies) {
+        _ if derivation.k.is_some() => Err("a cell is one number".into()),
         (Ok(error), false) => {
             sampling(&base, &treatment, derivation.weight)?.map(|v| (v / (error * error)).min(1.0))
         }
@@ -353,7 +370,7 @@ pub struct Change {
 
 /// The change from one arm's attempts to the other's.
 pub fn change(base: &[&Attempt], treatment: &[&Attempt], weight: Weight) -> Result<Change, String> {
-    let tasks = differences(base, treatment)?;
+    let tasks = differences(base, treatment, None)?;
     let delta = (!tasks.is_empty()).then(|| spread(&strata(&tasks, weight, Cluster::Task)).mean);
     let moved = tasks.values().filter(|task| task.value.abs() > SAME).count();
     Ok(Change { delta, tasks: tasks.len(), moved })
@@ -366,13 +383,33 @@ pub fn trained(arm: &[&Attempt]) -> bool {
 
 /// One difference a task over the cells that both arms have. An arm without any training seed
 /// stands against every training seed of the other.
-fn differences<'a>(base: &[&Attempt<'a>], treatment: &[&Attempt<'a>]) -> Result<TaskNumbers<'a>, String> {
+fn differences<'a>(
+    base: &[&Attempt<'a>],
+    treatment: &[&Attempt<'a>],
+    k: Option<u32>,
+) -> Result<TaskNumbers<'a>, String> {
     let of_task = |(task, family, pairs): (&'a str, &'a str, Vec<Facing>)| {
         let base_mean = plain_mean(&pairs.iter().map(|pair| pair.1).collect::<Vec<_>>());
         let treatment_mean = plain_mean(&pairs.iter().map(|pair| pair.2).collect::<Vec<_>>());
         (task, TaskNumber { family, value: treatment_mean - base_mean })
     };
-    Ok(facing(base, treatment)?.into_iter().map(of_task).collect())
+    Ok(facing(base, treatment, k)?.into_iter().map(of_task).collect())
+}
+
+/// Cells with their expected best of k in the place of their attempts, where k is given; those with fewer are dropped.
+fn best_of<'a>(
+    mut tasks: BTreeMap<&'a str, TaskCells<'a>>,
+    k: Option<u32>,
+) -> BTreeMap<&'a str, TaskCells<'a>> {
+    let Some(k) = k.map(|k| k as usize) else { return tasks };
+    for task in tasks.values_mut() {
+        task.cells.retain(|cell| cell.3.len() >= k);
+        for cell in &mut task.cells {
+            cell.3.sort_by(f64::total_cmp);
+            cell.3 = vec![best_at_k(&cell.3, k)];
+        }
+    }
+    tasks
 }
 
 /// Two cells that stand against each other: their seeds, the base's mean, the treatment's.
@@ -382,11 +419,12 @@ type Facing = (Seeds, f64, f64);
 fn facing<'a>(
     base: &[&Attempt<'a>],
     treatment: &[&Attempt<'a>],
+    k: Option<u32>,
 ) -> Result<Vec<(&'a str, &'a str, Vec<Facing>)>, String> {
     let exact = trained(base) == trained(treatment);
-    let before = cells(base)?;
+    let before = best_of(cells(base)?, k);
     let mut tasks = Vec::new();
-    for (task, after) in cells(treatment)? {
+    for (task, after) in best_of(cells(treatment)?, k) {
         let Some(before) = before.get(task) else { continue };
         let before: Vec<(Seeds, f64)> = before.means().collect();
         let mut pairs: Vec<Facing> = Vec::new();
@@ -454,9 +492,10 @@ fn sampling(
 fn training_cells<'a>(
     base: &[&Attempt<'a>],
     treatment: &[&Attempt<'a>],
+    k: Option<u32>,
 ) -> Result<Vec<training::Cell<'a>>, String> {
     let mut cells = Vec::new();
-    for (task, _, mut pairs) in facing(base, treatment)? {
+    for (task, _, mut pairs) in facing(base, treatment, k)? {
         pairs.sort_by_key(|pair| (pair.0.1, pair.0.0));
         for of_seed in pairs.chunk_by(|a, b| a.0.1 == b.0.1) {
             let mean = |of: fn(&Facing) -> f64| plain_mean(&of_seed.iter().map(of).collect::<Vec<_>>());

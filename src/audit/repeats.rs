@@ -86,7 +86,7 @@ fn pass_at_k(solved: &[f64], k: usize) -> f64 {
 
 /// Expected largest of k rewards drawn without replacement from `sorted`: the largest is
 /// among them with probability k/n, else the next largest of the n − 1 left, and so on.
-fn best_at_k(sorted: &[f64], k: usize) -> f64 {
+pub(super) fn best_at_k(sorted: &[f64], k: usize) -> f64 {
     let (mut expected, mut not_yet) = (0.0, 1.0);
     for left in (k..=sorted.len()).rev() {
         let drawn = k as f64 / left as f64;

@@ -4,7 +4,7 @@
 use crate::claims::derivation::{
     Accepts, Bounds, Cluster, DataSet, Derivation, Estimator, Nulls, Population, Weight,
 };
-use crate::episode::row::Cell;
+use crate::episode::row::{self, Cell, EpisodeRow, Row};
 use std::fmt::Write;
 
 /// A DuckDB query with the columns `label` (the `by` value, or null), `value` and `n`, for episode means and paired
@@ -28,8 +28,20 @@ pub fn derivation_sql(derivation: &Derivation, files: &[String]) -> Option<Strin
         |tasks: &str| format!("WITH RECURSIVE {chosen},\n{tasks},\n{},\n{INTERVAL}", summary(derivation));
     let plain_query = |text: &str| Some(format!("WITH {chosen},\n{text}"));
     match derivation.estimator {
-        Estimator::Mean if episode_mean && derivation.arms.len() <= 1 => Some(over_tasks(ARM_TASKS)),
-        Estimator::PairedDelta => of_arms(PAIRED_TASKS).map(|tasks| over_tasks(&tasks)),
+        Estimator::Mean if episode_mean && derivation.arms.len() <= 1 => {
+            let ends = if is_rate(derivation) { ALL_ALIKE } else { ["", ""] };
+            let query = over_tasks(ARM_TASKS);
+            let query =
+                query.replace("THEN value - t * se END", &format!("THEN value - t * se{} END", ends[0]));
+            Some(query.replace("THEN value + t * se END", &format!("THEN value + t * se{} END", ends[1])))
+        }
+        Estimator::PairedDelta => {
+            let cells = match derivation.k {
+                None => PAIRED_CELLS.to_owned(),
+                Some(k) => BEST_CELLS.replace("{k}", &k.to_string()),
+            };
+            of_arms(PAIRED_TASKS).map(|tasks| over_tasks(&format!("{cells},\n{tasks}")))
+        }
         Estimator::ProbabilityOfImprovement => of_arms(BETTER).map(|tasks| over_tasks(&tasks)),
         Estimator::PassAtK | Estimator::BestAtK => {
             plain_query(&AT_K.replace("{k}", &derivation.k?.to_string()))
@@ -186,13 +198,43 @@ tasks AS (
   SELECT label, task_id, family, avg(mean) AS value FROM cells GROUP BY label, task_id, family
 )";
 
-/// One difference a task over the cells both arms have; an arm without training seeds stands
-/// against every training seed of the other.
-const PAIRED_TASKS: &str = "\
+/// The mean of every cell.
+const PAIRED_CELLS: &str = "\
 cells AS (
   SELECT label, arm, task_id, family, seed, train_seed, avg(CAST(x AS DOUBLE)) AS mean
   FROM chosen GROUP BY label, arm, task_id, family, seed, train_seed
+)";
+
+/// What k attempts of every cell give at best; cells with fewer are left out.
+const BEST_CELLS: &str = "\
+ranked AS (
+  SELECT label, arm, task_id, family, seed, train_seed, CAST(x AS DOUBLE) AS x,
+         row_number() OVER (PARTITION BY label, arm, task_id, seed, train_seed ORDER BY CAST(x AS DOUBLE)) AS i,
+         count(*) OVER (PARTITION BY label, arm, task_id, seed, train_seed) AS n
+  FROM chosen
 ),
+cells AS (
+  SELECT label, arm, task_id, family, seed, train_seed, sum(CASE WHEN i < {k} THEN 0 ELSE x * exp(
+           lgamma(i) - lgamma({k}) - lgamma(i - {k} + 1) - lgamma(n + 1) + lgamma({k} + 1) + lgamma(n - {k} + 1)) END) AS mean
+  FROM ranked WHERE n >= {k} GROUP BY label, arm, task_id, family, seed, train_seed
+)";
+
+/// The ends of Wilson's interval where nothing, or everything, is solved.
+const ALL_ALIKE: [&str; 2] = [
+    " WHEN value = 0 THEN 0.0 WHEN value = 1 THEN n / (n + 3.841458820694124)",
+    " WHEN value = 0 THEN 3.841458820694124 / (n + 3.841458820694124) WHEN value = 1 THEN 1.0",
+];
+
+fn is_rate(derivation: &Derivation) -> bool {
+    let of = derivation.of.as_deref().unwrap_or("");
+    (derivation.is.is_some() || row::is_rate(EpisodeRow::COLUMNS, of))
+        && derivation.weight == Weight::Task
+        && derivation.cluster == Cluster::Task
+}
+
+/// One difference a task over the cells both arms have; an arm without training seeds stands
+/// against every training seed of the other.
+const PAIRED_TASKS: &str = "\
 trained AS (
   SELECT label, count(train_seed) FILTER (arm = {base}) > 0 AS base,
          count(train_seed) FILTER (arm = {treatment}) > 0 AS treatment

@@ -166,14 +166,14 @@ fn over_rows(derivation: &Derivation, columns: &[Column]) -> Result<()> {
     for (field, given) in options(derivation) {
         let known = match field {
             "is" => !matches!(estimator, Count | CountDistinct),
-            "k" => repeated,
+            "k" => repeated || estimator == PairedDelta,
             "band" => estimator == TasksWhere,
             "margin" | "population" => estimator == PairedDelta,
             _ => weighs,
         };
         refuse_if(given && !known, field, "means nothing to this estimator")?;
     }
-    if repeated && derivation.k.unwrap_or(0) == 0 {
+    if (repeated && derivation.k.is_none()) || derivation.k == Some(0) {
         return Err(Error::invalid("must be at least 1").at("k").hint("write `k = 4`, say"));
     }
     match &derivation.band {

@@ -1,15 +1,16 @@
 //! From chosen rows to numbers: each estimator of a derivation, computed by `stats`.
 
-use super::data::Table;
-use super::declare::parts;
+use super::data::{self, Table};
+use super::declare::{column, parts};
 use super::derivation::{Bounds, Cluster, Derivation, Estimator, Population, Weight};
 use super::select::{Chosen, in_band};
 use super::value::{Evaluated, Number, Warning};
 use crate::episode::columns::RowAt;
-use crate::episode::row::Cell;
-use crate::stats::at_k::{ArmCells, Kind};
+use crate::episode::row::{self, Cell};
+use crate::stats::at_k::{self, ArmCells, Kind};
 use crate::stats::paired::task_means;
-use crate::stats::{self, Arm, Method, Observation, Options, Paired, Undefined, aggregate, repeats};
+use crate::stats::proportion::wilson;
+use crate::stats::{self, Arm, Design, Method, Observation, Options, Paired, Undefined, aggregate, repeats};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Parts = BTreeMap<String, Number>;
@@ -28,7 +29,7 @@ pub fn evaluate(derivation: &Derivation, table: &Table, rows: &[&Chosen<'_>], ke
     match derivation.estimator {
         Estimator::PairedDelta => paired_delta(derivation, &columns, rows, key_text, &mut out),
         Estimator::PassAtK | Estimator::BestAtK | Estimator::SelectedAtK => {
-            at_k(derivation, &columns, rows, &mut out);
+            repeated(derivation, &columns, rows, &mut out);
         }
         Estimator::TasksWhere => tasks_where(derivation, &columns, rows, &mut out),
         Estimator::Iqm => {
@@ -163,7 +164,10 @@ fn paired_delta(
     key_text: &str,
     out: &mut Evaluated,
 ) {
-    let seen = observations(derivation, at, rows);
+    let mut seen = observations(derivation, at, rows);
+    if let Some(k) = derivation.k {
+        seen = at_k::one_a_cell(&seen, k as usize);
+    }
     let options = Options {
         weight: weight(derivation),
         population: match derivation.population {
@@ -200,10 +204,17 @@ fn paired_delta(
     out.count("n", e.tasks);
     if let Ok(headline) = e.headline {
         out.level = Some(stats::LEVEL);
-        out.method = Some(match derivation.population {
-            Population::TasksXTrainSeeds if headline.method == Method::T => TRAINING.to_string(),
-            _ => method(headline.method, derivation.cluster).to_string(),
-        });
+        let how = match derivation.population {
+            Population::TasksXTrainSeeds if headline.method == Method::T => TRAINING,
+            _ => method(headline.method, derivation.cluster),
+        };
+        let design = match paired.as_ref().map(|paired| (paired.seeds, paired.design)) {
+            _ if headline.method == Method::Identical => String::new(),
+            Ok((seeds @ 2.., Design::Crossed)) => format!("; tasks come back under {seeds} seeds"),
+            Ok((seeds @ 2.., Design::Nested)) => format!("; each task belongs to one of {seeds} seeds"),
+            _ => String::new(),
+        };
+        out.method = Some(format!("{how}{design}"));
     }
     out.warnings.extend(e.warnings.into_iter().map(|w| Warning { code: w.code.to_string(), text: w.text }));
 }
@@ -270,6 +281,19 @@ fn mean_of_tasks(derivation: &Derivation, mean: Result<aggregate::ArmMean, Undef
         (Ok(_), Ok(se)) if *se == 0.0 => Err(Undefined::new("no task mean varies")),
         (t, _) => t,
     };
+    // Where all of it is 0, or all 1, a t interval has nothing to go by.
+    let all_alike = if mean.mean == 0.0 { Some(0) } else { (mean.mean == 1.0).then_some(mean.tasks) };
+    if let (Some(solved), Err(_), true) = (all_alike, &interval, is_rate(derivation)) {
+        let wilson = wilson(solved, mean.tasks);
+        out.put("value", Ok(mean.mean));
+        out.put("low", wilson.clone().map(|i| i.low));
+        out.put("high", wilson.map(|i| i.high));
+        out.put("df", mean.se.clone().map(|_| mean.df));
+        out.put("se", mean.se);
+        out.level = Some(stats::LEVEL);
+        out.method = Some("Wilson interval over tasks, since all are alike".to_string());
+        return out.count("n", mean.tasks);
+    }
     out.put("value", Ok(mean.mean));
     out.put("low", interval.clone().map(|i| i.low));
     out.put("high", interval.clone().map(|i| i.high));
@@ -280,6 +304,16 @@ fn mean_of_tasks(derivation: &Derivation, mean: Result<aggregate::ArmMean, Undef
         out.level = Some(stats::LEVEL);
         out.method = Some(method(Method::T, derivation.cluster).to_string());
     }
+}
+
+/// Whether a mean is a rate: of flags or scores, over single tasks that weigh the same.
+fn is_rate(derivation: &Derivation) -> bool {
+    let flag = derivation.is.is_some()
+        || column(derivation)
+            .is_some_and(|of| row::is_rate(data::columns(derivation.data).unwrap_or_default(), of));
+    flag && derivation.estimator == Estimator::Mean
+        && derivation.weight == Weight::Task
+        && derivation.cluster == Cluster::Task
 }
 
 /// A cell belongs to one arm: where a mean is over several, their cells get seeds of their own, in
@@ -305,7 +339,7 @@ fn tasks_where(derivation: &Derivation, at: &Positions, rows: &[&Chosen<'_>], ou
     out.count("n", means.len());
 }
 
-fn at_k(derivation: &Derivation, at: &Positions, rows: &[&Chosen<'_>], out: &mut Evaluated) {
+fn repeated(derivation: &Derivation, at: &Positions, rows: &[&Chosen<'_>], out: &mut Evaluated) {
     let seen = observations(derivation, at, rows);
     let k = derivation.k.unwrap_or_default() as usize;
     if derivation.estimator == Estimator::SelectedAtK {

@@ -76,6 +76,11 @@ pub struct Column {
     pub doc: &'static str,
 }
 
+/// Whether the values of a column lie between 0 and 1 by contract: true or false, and scores.
+pub fn is_rate(columns: &[Column], name: &str) -> bool {
+    matches!(name, "reward" | "partial") || columns.iter().any(|c| c.name == name && c.kind == Kind::Flag)
+}
+
 /// A typed row that knows its columns.
 pub trait Row: Sized + Clone + Send + Sync {
     /// The data set's name, as in `data = "episodes"`.

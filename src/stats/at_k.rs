@@ -73,6 +73,19 @@ fn too_few(k: usize) -> Undefined {
     Undefined::new(format!("no cell has {}", counted(k, "rollout")))
 }
 
+/// One observation a cell: the expected best of k of its rewards. Cells with fewer are left out.
+pub fn one_a_cell<'a>(observations: &[Observation<'a>], k: usize) -> Vec<Observation<'a>> {
+    let mut scored: Vec<&Observation<'a>> = observations.iter().filter(|o| o.reward.is_some()).collect();
+    let key = |o: &Observation<'a>| (o.arm, o.task, o.seed, o.train_seed);
+    scored.sort_by_key(|o| (key(o), o.rollout));
+    let of_cell = |cell: &[&Observation<'a>]| {
+        let rewards: Vec<f64> = cell.iter().filter_map(|o| o.reward).collect();
+        let best = best_at_k(&rewards, k).ok()?;
+        Some(Observation { rollout: 0, reward: Some(best), solved: None, ..*cell[0] })
+    };
+    scored.chunk_by(|a, b| key(a) == key(b)).filter_map(of_cell).collect()
+}
+
 /// Which of the two is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

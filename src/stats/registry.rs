@@ -29,8 +29,8 @@ pub const ESTIMATORS: &[Estimator] = &[
         formula: "mean over tasks of (mean over the task's cells of cell means), a cell being (arm, task, seed, \
                   train_seed); low, high = value ± t(.975, df) · se; se = sd(task means, ddof 1) / √G, or the CR1 error \
                   over declared clusters; df = G − 1. With weight = family the mean of family means, \
-                  se = √(Σ variance_f / n_f) / F and df = G − F.",
-        source: "Clustered standard errors: Liang and Zeger (1986); for model evaluations: Miller (2024).",
+                  se = √(Σ variance_f / n_f) / F and df = G − F. Of a rate that is 0 or 1 throughout, Wilson's interval over tasks.",
+        source: "Wilson (1927). Clustered standard errors: Liang and Zeger (1986); for model evaluations: Miller (2024).",
         needs: &["of", "arm"],
         parts: &["value", "low", "high", "n", "se", "df"],
     },

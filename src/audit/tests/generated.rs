@@ -38,6 +38,12 @@ const DERIVATIONS: &[(&str, &str)] = &[
         "quick",
         "estimator = \"paired_delta\"\nof = \"solved_ms\"\nis = { at_most = 103 }\nnulls = \"zero\"\narms = [\"base\", \"treatment\"]",
     ),
+    ("at_two", "estimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nnulls = \"omit\"\nk = 2"),
+    (
+        "never",
+        "estimator = \"mean\"\nof = \"finish_reason\"\nis = \"wall\"\narms = [\"base\"]\nby = \"family\"",
+    ),
+    ("always", "estimator = \"mean\"\nof = \"parse_ok\"\narms = [\"treatment\"]"),
     ("pass", "estimator = \"pass_at_k\"\nk = 2\narms = [\"treatment\"]\nby = \"family\""),
     ("best", "estimator = \"best_at_k\"\nk = 2\narms = [\"base\"]\nnulls = \"omit\""),
     ("picked", "estimator = \"selected_at_k\"\nk = 2\narms = [\"treatment\"]\nnulls = \"omit\""),

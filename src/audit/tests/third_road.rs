@@ -143,6 +143,11 @@ fn duckdb_agrees() {
         "data = \"episodes\"\nestimator = \"share\"\nof = \"solved_ms\"\nis = { above = 105 }\nnulls = \"omit\"\nwhere = { completion_tokens = { at_least = 20, below = 100 }, finish_reason = { not = \"stop\" } }",
         "data = \"episodes\"\nestimator = \"pass_at_k\"\nof = \"reward\"\nis = { above = 0.5 }\nnulls = \"omit\"\nk = 2\narms = [\"treatment\"]",
         "data = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\nis = [1, 0.75]\nnulls = \"zero\"\narms = [\"base\", \"treatment\"]",
+        "data = \"episodes\"\nestimator = \"mean\"\nof = \"parse_ok\"\narms = [\"base\"]\nby = \"family\"",
+        "data = \"episodes\"\nestimator = \"mean\"\nof = \"turns\"\narms = [\"base\"]",
+        "data = \"episodes\"\nestimator = \"mean\"\nof = \"finish_reason\"\nis = \"wall\"\narms = [\"base\"]",
+        "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nnulls = \"omit\"\nk = 2",
+        "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nnulls = \"zero\"\nk = 1\nby = \"family\"",
         "data = \"episodes\"\nestimator = \"median\"\nof = \"reward\"\nnulls = \"omit\"\nby = \"arm\"",
         "data = \"episodes\"\nestimator = \"iqm\"\narms = [\"treatment\"]\nby = \"family\"",
         "data = \"episodes\"\nestimator = \"tasks_where\"\nband = { at_least = 0.25, at_most = 0.5 }\nnulls = \"omit\"\narms = [\"base\"]",
@@ -166,6 +171,7 @@ fn duckdb_agrees() {
             .unwrap_or_else(|why| panic!("{text}\n{why}"));
         assert!(!rows.is_empty(), "{text}");
         let attempts = walk(&sheet, &derivation).unwrap();
+        let paired = derivation.estimator == crate::claims::derivation::Estimator::PairedDelta;
         for row in rows {
             let label = row["label"].as_str();
             let group: Vec<&Attempt> = attempts.iter().filter(|a| a.label.as_deref() == label).collect();
@@ -175,8 +181,8 @@ fn duckdb_agrees() {
                 // The headline interval of a paired difference may be the bootstrap's: SQL gives t's.
                 let t = || Some(t_quantile_975(get("df")? as u64) * get("se")?).filter(|half| *half > 0.0);
                 let own = match part.as_str() {
-                    "low" => t().and_then(|half| Some(get("value")? - half)),
-                    "high" => t().and_then(|half| Some(get("value")? + half)),
+                    "low" if paired => t().and_then(|half| Some(get("value")? - half)),
+                    "high" if paired => t().and_then(|half| Some(get("value")? + half)),
                     part => get(part),
                 };
                 match (own, value.as_f64()) {

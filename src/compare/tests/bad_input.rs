@@ -46,6 +46,18 @@ fn bad_fields_are_named_with_their_line() {
 }
 
 #[test]
+fn one_bad_row_in_a_million_is_named() {
+    use std::fmt::Write;
+    let mut rows = String::new();
+    for task in 0..500_000 {
+        let reward = if task == 388_888 { "inf" } else { "0.5" };
+        let _ = writeln!(rows, "base,t{task},1,0,{reward},0\ntreatment,t{task},1,0,1,1");
+    }
+    // Two rows a task, after the head.
+    says(&message(&rows), &["rows.csv: line 777778", "`reward` is `inf`"]);
+}
+
+#[test]
 fn repeated_rows_name_both_places() {
     let text = "base,a,1,0,0.5,0\ntreatment,a,1,0,1,1\nbase,a,1,0,0.5,0\n";
     says(

@@ -156,3 +156,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_cell_becomes_its_best_of_k() {
+    let rows = [
+        made(Arm::Base, "a", 1, 0, 0.0),
+        made(Arm::Treatment, "a", 1, 0, 0.5),
+        made(Arm::Base, "a", 1, 1, 1.0),
+        made(Arm::Base, "a", 2, 0, 1.0),
+    ];
+    let best: Vec<(Arm, i64, Option<f64>)> =
+        one_a_cell(&rows, 2).iter().map(|o| (o.arm, o.seed, o.reward)).collect();
+    assert_eq!(best, [(Arm::Base, 1, Some(1.0))]);
+    let alone: Vec<Option<f64>> = one_a_cell(&rows, 1).iter().map(|o| o.reward).collect();
+    assert_eq!(alone, [Some(0.5), Some(1.0), Some(0.5)]);
+}

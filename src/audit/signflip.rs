@@ -2,6 +2,8 @@
 //! gives a sum at least as large as the one observed. Exact by walking the lattice of possible
 //! sums, exact by listing all sign patterns when there are few, else simulated with a bound.
 
+use rayon::prelude::*;
+
 /// Largest common denominator looked for.
 const DENOMINATORS: u32 = 10_000;
 /// Most lattice steps walked before the simulation takes over.
@@ -105,30 +107,56 @@ fn listed(differences: &[f64]) -> f64 {
     f64::from(hits) / f64::from(patterns)
 }
 
-/// Random sign patterns from a SplitMix64 stream, with the usual +1 correction.
+/// Random sign patterns, each from a SplitMix64 stream of its own, with the usual +1 correction. Differences of one size flip
+/// together: all that counts is how many of them keep their sign.
 fn simulated(differences: &[f64]) -> PValue {
     let observed: f64 = differences.iter().sum();
     let scale: f64 = differences.iter().map(|d| d.abs()).sum();
-    let mut state = 0x5EED_0FA0_D175_1234u64;
-    let mut hits = 0u32;
-    for _ in 0..DRAWS {
-        let mut sum = 0.0;
-        for chunk in differences.chunks(64) {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mut bits = state;
-            bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            bits ^= bits >> 31;
-            for (i, d) in chunk.iter().enumerate() {
-                sum += if bits >> i & 1 == 1 { -d } else { *d };
-            }
-        }
-        hits += u32::from(at_least_as_large(sum, observed, scale));
-    }
+    let mut sizes: Vec<f64> = differences.iter().map(|d| d.abs()).collect();
+    sizes.sort_unstable_by(f64::total_cmp);
+    let alike: Vec<(f64, usize)> =
+        sizes.chunk_by(|a, b| b - a <= 1e-12).map(|group| (group[0], group.len())).collect();
+    let reaches = |draw: &u32| {
+        let mut bits = Bits { state: 0x5EED_0FA0_D175_1234 ^ u64::from(*draw) << 20, word: 0, left: 0 };
+        let sum: f64 = alike.iter().map(|(d, n)| d * (2.0 * bits.ones(*n) as f64 - *n as f64)).sum();
+        at_least_as_large(sum, observed, scale)
+    };
+    let hits = (0..DRAWS).into_par_iter().filter(reaches).count();
     let draws = f64::from(DRAWS);
-    let p = (f64::from(hits) + 1.0) / (draws + 1.0);
+    let p = (hits as f64 + 1.0) / (draws + 1.0);
     let error = 5.0 * (p * (1.0 - p) * (1.0 / draws + 1.0 / THEIR_DRAWS)).sqrt() + 5.0 / THEIR_DRAWS;
     PValue::Simulated { p, low: (p - error).max(0.0), high: (p + error).min(1.0) }
+}
+
+/// Random bits.
+struct Bits {
+    state: u64,
+    word: u64,
+    left: usize,
+}
+
+impl Bits {
+    fn next_word(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^ (bits >> 31)
+    }
+
+    /// How many of the next n bits are set.
+    fn ones(&mut self, n: usize) -> usize {
+        let mut set: usize = (0..n / 64).map(|_| self.next_word().count_ones() as usize).sum();
+        for _ in 0..n % 64 {
+            if self.left == 0 {
+                (self.word, self.left) = (self.next_word(), 64);
+            }
+            set += (self.word & 1) as usize;
+            self.word >>= 1;
+            self.left -= 1;
+        }
+        set
+    }
 }
 
 #[cfg(test)]
@@ -163,6 +191,24 @@ mod tests {
         let irrational: Vec<f64> = (1..=30).map(|i| f64::from(i).sqrt() - 4.0).collect();
         let PValue::Simulated { p, low, high } = p_value(&irrational) else { panic!("not simulated") };
         assert!(low < p && p < high && high - low < 0.06);
+    }
+
+    #[test]
+    fn half_of_many_bits_are_set() {
+        let mut bits = Bits { state: 1, word: 0, left: 0 };
+        let set = bits.ones(1_000_003) as f64;
+        assert!((set - 500_001.5).abs() < 2_500.0, "{set}");
+        let few: usize = (0..10_000).map(|_| bits.ones(3)).sum();
+        assert!((few as f64 - 15_000.0).abs() < 450.0, "{few}");
+    }
+
+    #[test]
+    fn differences_of_one_size_are_simulated_as_the_walk_has_them() {
+        // Seven twelfths on the way up: the walk is exact, and the simulation must lie around it.
+        let d: Vec<f64> = (0..240).map(|i| if i % 12 < 7 { 0.25 } else { -0.25 }).collect();
+        let PValue::Exact(exact) = p_value(&d) else { panic!("not exact") };
+        let PValue::Simulated { low, high, .. } = simulated(&d) else { panic!("not simulated") };
+        assert!(low < exact && exact < high, "{low} {exact} {high}");
     }
 
     proptest! {

@@ -151,17 +151,33 @@ pub fn style(resolved: &Resolved<'_>, part: &str) -> Style {
         "value" | "low" | "high" => declared.unwrap_or_else(|| match derivation.estimator {
             Estimator::PairedDelta => Style { plus: true, ..Style::plain(2) },
             _ if whole && counts(derivation.estimator) => Style::plain(0),
+            Estimator::Holm | Estimator::BenjaminiHochberg => Style::plain(3),
             _ => Style::plain(2),
         }),
         "se" | "mde" => Style { plus: false, ..declared.unwrap_or_else(|| Style::plain(2)) },
-        "p" => Style::plain(3),
+        "p" | "non_inferiority_p" | "equivalence_p" => Style::plain(3),
+        "share" | "zero_share" | "rollout_share" => Style::plain(2),
         _ => Style::plain(if whole { 0 } else { 1 }),
     }
 }
 
 fn counts(estimator: Estimator) -> bool {
     use Estimator::*;
-    matches!(estimator, Count | CountDistinct | Sum | Min | Max | Last | Flips | Value)
+    matches!(
+        estimator,
+        Count
+            | CountDistinct
+            | Sum
+            | Min
+            | Max
+            | Median
+            | Last
+            | Flips
+            | Value
+            | TasksWhere
+            | Holm
+            | BenjaminiHochberg
+    )
 }
 
 /// The file with every edit made; edits do not overlap.

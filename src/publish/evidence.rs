@@ -31,7 +31,8 @@ pub(super) fn style(derivation: &Derivation, part: &str) -> Style {
     }
     let declared = derivation.format.as_deref().and_then(|f| Style::parse(f).ok());
     match part {
-        "p" => Style::plain(4),
+        "p" | "non_inferiority_p" | "equivalence_p" => Style::plain(4),
+        "share" | "zero_share" | "rollout_share" => Style::plain(3),
         "df" => Style::plain(0),
         "se" | "mde" => Style { plus: false, ..declared.unwrap_or(Style::plain(3)) },
         _ => declared.unwrap_or(Style::plain(3)),

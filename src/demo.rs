@@ -69,9 +69,9 @@ fn run(experiment: &Experiment, context: &Context) -> Result<Ending> {
         return Ending::of(experiment);
     }
     match evaluate::evaluate(experiment, &mut lab, context) {
-        // A refused headroom gate is a verdict on the plan; its receipt says so, and so does the page.
+        // A gate that stops it is a verdict on the plan; its receipt says so, and so does the page.
         Err(Error::Refused(problem)) => match Ending::of(experiment)? {
-            ending @ Ending::NoHeadroom => Ok(ending),
+            ending @ (Ending::NoHeadroom | Ending::Killed) => Ok(ending),
             _ => Err(Error::Refused(problem)),
         },
         Err(other) => Err(other),
@@ -131,7 +131,7 @@ fn summary(experiment: &Experiment, ending: &Ending) -> Result<String> {
         Some(d) => match (d.delta, d.low, d.high) {
             (Some(delta), Some(low), Some(high)) => {
                 let text = |x: f64| number::format(x, &Style { plus: true, ..Style::plain(3) });
-                let bar = experiment.plan.decision.minimum_delta;
+                let bar = experiment.plan.decision.bar();
                 let why = match d.outcome {
                     Outcome::Positive => String::new(),
                     Outcome::Negative => {

@@ -4,11 +4,14 @@
 
 use super::Finding;
 use super::estimators::{self, Part};
+use super::looks;
+use super::margins::{self, Margin};
 use super::paired::{self, Change, SAME};
 use super::plan_rules::Case;
 use super::walk::{Attempt, walk};
 use crate::claims::derivation::{Accepts, Cluster, DataSet, Derivation, Estimator, Population};
 use crate::episode::row::Cell;
+use crate::experiment::Rule;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +19,27 @@ use std::collections::{BTreeMap, BTreeSet};
 const TOLERANCE: f64 = 1e-9;
 
 /// One condition of the rule.
-struct Leg {
-    value: Option<f64>,
-    bar: f64,
-    holds: Option<bool>,
+pub(super) struct Leg {
+    /// The number that is compared.
+    pub value: Option<f64>,
+    /// What it is compared with.
+    pub bar: f64,
+    /// Whether it holds.
+    pub holds: Option<bool>,
+    /// p value of the same question, for rules that have one.
+    pub p: Option<f64>,
+}
+
+/// What a rule asks for, and the leg that alone makes it negative.
+pub(super) struct Judged {
+    /// All of these make it positive.
+    pub asked: Vec<Leg>,
+    /// It stands last unless they do.
+    pub negative: Leg,
 }
 
 /// Recomputes the decision and compares it with the receipt, where there is one.
-pub fn check(case: &Case) -> Vec<Finding> {
+pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
     let Some(receipt) = case.receipt("decision") else { return Vec::new() };
     let file = case.receipt_path("decision");
     let mut wrong = Vec::new();
@@ -45,35 +61,42 @@ pub fn check(case: &Case) -> Vec<Finding> {
     let attempts = walk(case.episodes, &derivation);
     let attempts: Vec<&Attempt> = attempts.iter().flatten().collect();
     let pooled = estimators::compute(&derivation, &attempts, &format!("{}/decision", case.slug));
-    let part = |name: &str| pooled.as_ref().ok().and_then(|parts| parts.get(name));
+    let parts = pooled.as_ref().ok();
     let all = change(&attempts, &arms, &derivation);
     let delta = settle(all.delta, recorded("delta"));
-    let low = settle_part(part("low"), recorded("low"));
-    let high = settle_part(part("high"), recorded("high"));
+    let ends = margins::ends(parts, [recorded("low"), recorded("high")]);
+    let [low, high] = ends;
 
-    let bar = case.plan.decision.minimum_delta;
-    let mut expected: Vec<Leg> = Vec::new();
-    for (at, seed) in case.plan.seeds.evaluate.iter().enumerate() {
-        let of_seed: Vec<&Attempt> =
-            attempts.iter().copied().filter(|a| u64::try_from(a.seed) == Ok(*seed)).collect();
-        let value = settle(change(&of_seed, &arms, &derivation).delta, leg_value(at));
-        expected.push(Leg { value, bar, holds: value.map(|value| value >= bar - SAME) });
-    }
-    expected.push(Leg { value: low, bar: 0.0, holds: low.map(|low| low > SAME) });
+    let bar = case.plan.decision.bar();
     let spread = settle(null_spread(case, &arms[0]), receipt.get("null_spread").and_then(Value::as_f64));
-    if let Some(spread) = spread {
-        expected.push(Leg { value: Some(spread), bar, holds: Some(spread < bar - SAME) });
-    }
-    let below = high.map(|high| high < bar - SAME);
+    let of_events: Vec<Option<f64>> = case
+        .plan
+        .seeds
+        .evaluate
+        .iter()
+        .enumerate()
+        .map(|(at, seed)| {
+            let of_seed: Vec<&Attempt> =
+                attempts.iter().copied().filter(|a| u64::try_from(a.seed) == Ok(*seed)).collect();
+            settle(change(&of_seed, &arms, &derivation).delta, leg_value(at))
+        })
+        .collect();
+    let margin = Margin { bar, ends, parts };
+    let judged = match case.plan.decision.rule {
+        Rule::ThreeWay => three_way(bar, &of_events, ends, spread),
+        Rule::NonInferiority => margin.non_inferiority(),
+        Rule::Equivalence => margin.equivalence(leg_value),
+    };
+    let Judged { asked: mut expected, negative } = judged;
     let outcome = if expected.iter().all(|leg| leg.holds == Some(true)) {
         "positive"
-    } else if below == Some(true) {
+    } else if negative.holds == Some(true) {
         "negative"
     } else {
         "inconclusive"
     };
     if outcome != "positive" {
-        expected.push(Leg { value: high, bar, holds: below });
+        expected.push(negative);
     }
 
     let said = decision.get("outcome").and_then(Value::as_str).unwrap_or("nothing");
@@ -92,12 +115,38 @@ pub fn check(case: &Case) -> Vec<Finding> {
     for (at, (leg, own)) in legs.iter().zip(&expected).enumerate() {
         wrong.extend(differs(&format!("leg {}: value", at + 1), leg.get("value"), own.value));
         wrong.extend(differs(&format!("leg {}: bar", at + 1), leg.get("bar"), Some(own.bar)));
+        // A rule without a test, or a test without a spread, leaves the key out.
+        if leg.get("p").is_some() || own.p.is_some() {
+            wrong.extend(differs(&format!("leg {}: p", at + 1), leg.get("p"), own.p));
+        }
         let holds = own.holds.map_or(Value::Null, Value::Bool);
         if leg.get("holds") != Some(&holds) {
             wrong.push(format!("leg {}: `holds` is {}, not {holds}", at + 1, shown(leg.get("holds"))));
         }
     }
+    let looks = looks::looks(case, ledger).map(|looks| looks as f64);
+    if receipt.get("looks").is_some() || looks.is_some() {
+        wrong.extend(differs("looks", receipt.get("looks"), looks));
+    }
     wrong.into_iter().map(|detail| Finding::new("decision", &file, None, detail)).collect()
+}
+
+/// The three-way rule: every event's change, the pooled interval's lower end, and the spread of base against base.
+fn three_way(
+    bar: f64,
+    of_events: &[Option<f64>],
+    [low, high]: [Option<f64>; 2],
+    spread: Option<f64>,
+) -> Judged {
+    let leg = |value: Option<f64>, bar: f64, holds: Option<bool>| Leg { value, bar, holds, p: None };
+    let reaches = |value: &Option<f64>| leg(*value, bar, value.map(|value| value >= bar - SAME));
+    let mut asked: Vec<Leg> = of_events.iter().map(reaches).collect();
+    asked.push(leg(low, 0.0, low.map(|low| low > SAME)));
+    if let Some(spread) = spread {
+        asked.push(leg(Some(spread), bar, Some(spread < bar - SAME)));
+    }
+    let negative = leg(high, bar, high.map(|high| high < bar - SAME));
+    Judged { asked, negative }
 }
 
 /// The plan's metric over the evaluation rows of both arms.
@@ -171,14 +220,14 @@ fn bound_files(case: &Case, receipt: &Value, arms: &[String; 2]) -> Vec<String> 
 
 /// The recorded number where it agrees with this road's, so that a border is judged on one
 /// number only; else this road's.
-fn settle(own: Option<f64>, recorded: Option<f64>) -> Option<f64> {
+pub(super) fn settle(own: Option<f64>, recorded: Option<f64>) -> Option<f64> {
     match (own, recorded) {
         (Some(own), Some(recorded)) if (own - recorded).abs() <= TOLERANCE => Some(recorded),
         _ => own,
     }
 }
 
-fn settle_part(part: Option<&Part>, recorded: Option<f64>) -> Option<f64> {
+pub(super) fn settle_part(part: Option<&Part>, recorded: Option<f64>) -> Option<f64> {
     match (part, recorded) {
         (Some(Part::Within { low, high, .. }), Some(recorded)) if (*low..=*high).contains(&recorded) => {
             Some(recorded)

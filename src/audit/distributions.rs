@@ -56,6 +56,11 @@ pub fn t_quantile_975(df: u64) -> f64 {
     bisect(0.0, 20.0, |t| t_between(t, df) < 0.95)
 }
 
+/// The t that leaves 5% above it, with `df` ≥ 1 degrees of freedom.
+pub fn t_quantile_95(df: u64) -> f64 {
+    bisect(0.0, 20.0, |t| t_between(t, df) < 0.90)
+}
+
 /// The point where `too_low` turns false, between `low` and `high`, to the last bit.
 fn bisect(mut low: f64, mut high: f64, too_low: impl Fn(f64) -> bool) -> f64 {
     loop {
@@ -106,6 +111,14 @@ mod tests {
             (1000, 1.962_339_080_826_42),
         ] {
             near(t_quantile_975(df), t, 1e-11);
+        }
+        for (df, t) in [
+            (1, 6.313_751_514_675_043),
+            (2, 2.919_985_580_353_726),
+            (9, 1.833_112_932_656_237),
+            (1000, 1.646_378_817_285_465),
+        ] {
+            near(t_quantile_95(df), t, 1e-11);
         }
     }
 }

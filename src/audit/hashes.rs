@@ -257,9 +257,9 @@ pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Findin
         let receipt = value.get("receipt").unwrap_or(&value);
         let name = file.rsplit('/').next().unwrap_or_default();
         let is_lock = ["plan-harvest.json", "plan-train.json", "plan-evaluate.json"].contains(&name);
-        if !is_lock
-            && !["harvest.json", "train.json", "merge.json", "headroom.json", "decision.json"].contains(&name)
-        {
+        let stages =
+            ["harvest.json", "train.json", "merge.json", "headroom.json", "kill.json", "decision.json"];
+        if !is_lock && !stages.contains(&name) {
             let detail = "is the receipt of no stage".into();
             findings.push(Finding::new("receipt_file", &file, None, detail));
         }

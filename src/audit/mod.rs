@@ -8,10 +8,13 @@ mod decision;
 mod distributions;
 mod estimators;
 mod families;
+mod gates;
 mod hashes;
 mod imported;
 mod ledger;
+mod looks;
 mod lookup;
+mod margins;
 mod paired;
 mod plan_rules;
 mod printed;
@@ -22,9 +25,11 @@ mod recompute;
 mod render;
 mod repeats;
 mod rules;
+mod shapes;
 mod sheet;
 mod signflip;
 pub mod sql;
+mod stated;
 #[cfg(test)]
 mod tests;
 mod training;
@@ -342,6 +347,7 @@ fn planned(
                     .collect()
             }),
             episodes: sheet(slug, DataSet::Episodes),
+            calls: sheet(slug, DataSet::Calls),
             harvest: sheet(slug, DataSet::Harvest),
             training: sheet(slug, DataSet::Training),
         };

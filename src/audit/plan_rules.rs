@@ -5,7 +5,7 @@
 use super::hashes::{head, json, sha256, sorted};
 use super::rules::{Gathered, evaluates, spending};
 use super::sheet::Sheet;
-use super::{Finding, decision, receipts, units, verdicts, weights};
+use super::{Finding, decision, gates, receipts, units, verdicts, weights};
 use crate::claims::front_matter::Document;
 use crate::claims::report::{Lifecycle, ReportFront, Verdict};
 use crate::episode::columns::RowAt;
@@ -28,6 +28,8 @@ pub struct Case<'a> {
     pub texts: Vec<&'a Document>,
     /// Episode rows.
     pub episodes: &'a Sheet,
+    /// Rows of generation calls.
+    pub calls: &'a Sheet,
     /// Harvest rows.
     pub harvest: &'a Sheet,
     /// Training rows.
@@ -70,11 +72,12 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
         findings.extend(plan_lock(case, stage));
     }
     findings.extend(receipts_of_later_work(case));
-    findings.extend(decision::check(case));
+    findings.extend(decision::check(case, ledger));
     findings.extend(verdict(case));
     findings.extend(lifecycle(case));
     findings.extend(weights::check(case));
     findings.extend(receipts::check(case));
+    findings.extend(gates::check(case));
     findings.extend(units::check(case));
     findings.extend(seed_ledger(case, ledger));
     findings
@@ -148,7 +151,7 @@ fn plan_lock(case: &Case, stage: Stage) -> Vec<Finding> {
     let receipts: &[&str] = match stage {
         Stage::Harvest => &["harvest"],
         Stage::Train => &["train"],
-        Stage::Evaluate => &["headroom", "decision"],
+        Stage::Evaluate => &["headroom", "kill", "decision"],
     };
     for name in receipts {
         let Some(receipt) = case.receipt(name) else { continue };
@@ -174,7 +177,8 @@ fn receipts_of_later_work(case: &Case) -> Vec<Finding> {
         ("harvest", harvested || trained, "harvest or training rows exist"),
         ("train", trained || adapted, "training rows, or episodes of the trained adapter, exist"),
         ("merge", adapted, "episodes of the trained adapter exist"),
-        ("headroom", evaluated && !case.plan.gates.is_empty(), "the plan has a gate and was evaluated"),
+        ("headroom", evaluated && case.plan.headroom().is_some(), "the plan has the gate and was evaluated"),
+        ("kill", evaluated && case.plan.kill().is_some(), "the plan has the gate and was evaluated"),
         ("decision", evaluated && finished, "the report says finished and evaluation rows exist"),
     ];
     let missing = rules.into_iter().filter(|(name, needed, _)| *needed && !case.has_receipt(name));
@@ -183,6 +187,7 @@ fn receipts_of_later_work(case: &Case) -> Vec<Finding> {
         ("harvest", trained, "training rows exist"),
         ("merge", adapted, "episodes of the trained adapter exist"),
         ("headroom", evaluated, "the plan was evaluated"),
+        ("kill", evaluated, "the plan was evaluated"),
     ];
     let bypassed = closed.into_iter().filter(|(gate, later, _)| *later && refused(case, gate));
     let bypassed =
@@ -218,8 +223,8 @@ fn verdict(case: &Case) -> Vec<Finding> {
         (None, Some(outcome)) if front.lifecycle == Lifecycle::Finished => {
             wrong(format!("is finished without a verdict, and the decision is `{outcome}`"))
         }
-        (Some("design-negative"), None) if !refused(case, "headroom") => {
-            wrong("the verdict says `design-negative`, and no headroom receipt refused the plan".into())
+        (Some("design-negative"), None) if !STOPPING.iter().any(|gate| refused(case, gate)) => {
+            wrong("the verdict says `design-negative`, and the receipt of no gate stopped the plan".into())
         }
         (Some("inconclusive"), None) if front.starved => None,
         (Some("inconclusive"), None) if refused(case, "merge") => None,
@@ -231,6 +236,9 @@ fn verdict(case: &Case) -> Vec<Finding> {
     findings.extend(front.starved.then(|| starved(case, &file)).flatten());
     findings
 }
+
+/// Gates whose refusal makes an experiment design-negative.
+const STOPPING: [&str; 2] = ["headroom", "kill"];
 
 /// Whether the receipt of a gate says that it did not pass.
 fn refused(case: &Case, gate: &str) -> bool {
@@ -248,7 +256,7 @@ fn lifecycle(case: &Case) -> Option<Finding> {
         if case.has_receipt("decision") {
             return Some("the experiment is decided: say `finished`, and the verdict".to_string());
         }
-        let gate = ["headroom", "merge", "harvest"].into_iter().find(|gate| refused(case, gate))?;
+        let gate = ["headroom", "kill", "merge", "harvest"].into_iter().find(|gate| refused(case, gate))?;
         Some(format!("{} ended the experiment: say `stopped`, and the verdict", case.receipt_path(gate)))
     };
     let (said, instead) = match case.front?.lifecycle {

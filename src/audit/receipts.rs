@@ -1,122 +1,21 @@
-//! Receipts that state numbers, a second time: the headroom gate's base scores, the training
-//! curve's ends, the harvest's outcome; and the files that a receipt must be bound to.
+//! Receipts that state numbers, a second time: the training curve's ends and the harvest's outcome;
+//! and the files that a receipt must be bound to. (Gates have a file of their own.)
 
 use super::Finding;
-use super::estimators::plain_mean;
 use super::hashes::json;
-use super::paired::SAME;
 use super::plan_rules::Case;
+use super::stated::Stated;
 use super::walk::number;
 use crate::episode::columns::RowAt;
 use crate::episode::row::Cell;
-use crate::experiment::Gate;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-
-/// How far a stated number may lie from the recomputed one.
-const TOLERANCE: f64 = 1e-9;
 
 /// All comparisons for one experiment with a plan.
 pub fn check(case: &Case) -> Vec<Finding> {
-    let mut findings = headroom(case);
-    findings.extend(training(case));
+    let mut findings = training(case);
     findings.extend(harvest(case));
     findings
-}
-
-/// What a receipt's fields state against what they should.
-struct Stated<'a> {
-    rule: &'static str,
-    file: String,
-    receipt: &'a Value,
-    wrong: Vec<Finding>,
-}
-
-impl<'a> Stated<'a> {
-    fn new(case: &Case, rule: &'static str, name: &str, receipt: &'a Value) -> Self {
-        Stated { rule, file: case.receipt_path(name), receipt, wrong: Vec::new() }
-    }
-
-    /// Holds `path` (parts joined by `.`) against the recomputed value.
-    fn holds(&mut self, path: &str, own: &Value, from: &str) {
-        let pointer = format!("/{}", path.replace('.', "/"));
-        let stated = self.receipt.pointer(&pointer);
-        let near = |a: f64, b: f64| (a - b).abs() <= TOLERANCE;
-        let agrees = match (stated.and_then(Value::as_f64), own.as_f64()) {
-            (Some(stated), Some(own)) => near(stated, own),
-            _ => stated == Some(own),
-        };
-        if !agrees {
-            let stated = stated.map_or("missing".into(), Value::to_string);
-            self.add(format!("`{path}` is {stated}, {from} {own}"));
-        }
-    }
-
-    fn add(&mut self, detail: String) {
-        self.wrong.push(Finding::new(self.rule, &self.file, None, detail));
-    }
-
-    /// The receipt must name each of `files` among those it is bound to.
-    fn bound(&mut self, files: impl Iterator<Item = String>) {
-        for file in files {
-            let named = self.receipt.get("files").is_some_and(|named| named.get(&file).is_some());
-            if !named {
-                self.add(format!("is not bound to `{file}`"));
-            }
-        }
-    }
-}
-
-/// The base arm's mean reward by family on the calibration seeds, the gate's bars, and its verdict.
-fn headroom(case: &Case) -> Vec<Finding> {
-    let Some(receipt) = case.receipt("headroom") else { return Vec::new() };
-    let mut stated = Stated::new(case, "headroom", "headroom", &receipt);
-    let is_of = |gate: &&Gate| {
-        let Gate::Headroom { ceiling, minimum_delta } = gate;
-        receipt.get("ceiling").and_then(Value::as_f64) == Some(*ceiling)
-            && receipt.get("minimum_delta").and_then(Value::as_f64) == Some(*minimum_delta)
-    };
-    let Some(gate) = case.plan.gates.iter().find(is_of).or(case.plan.gates.first()) else {
-        stated.add("the plan has no headroom gate".into());
-        return stated.wrong;
-    };
-    let Gate::Headroom { ceiling, minimum_delta } = gate;
-    stated.holds("ceiling", &json!(ceiling), "the plan says");
-    stated.holds("minimum_delta", &json!(minimum_delta), "the plan says");
-    if !case.episodes.unreadable.is_empty() {
-        return stated.wrong;
-    }
-    let scores = base_scores(case);
-    let named = receipt.get("base").and_then(Value::as_object);
-    for family in named.into_iter().flat_map(Map::keys).filter(|family| !scores.contains_key(*family)) {
-        stated.add(format!("`base.{family}` is stated, and no calibration row is of that family"));
-    }
-    let mut room = true;
-    for (family, own) in &scores {
-        stated.holds(&format!("base.{family}"), &json!(own), "the rows give");
-        // A border is judged on the stated number where it is right.
-        let said = named.and_then(|base| base.get(family)).and_then(Value::as_f64);
-        let score = said.filter(|said| (said - own).abs() <= TOLERANCE).unwrap_or(*own);
-        room &= ceiling - score > *minimum_delta + SAME;
-    }
-    stated.holds("passed", &json!(room), "the rows give");
-    stated.wrong
-}
-
-fn base_scores(case: &Case) -> BTreeMap<String, f64> {
-    let sheet = case.episodes;
-    let Some(base) = case.plan.arms.first() else { return BTreeMap::new() };
-    let mut rewards: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for (_, _, row) in sheet.rows() {
-        let seed = sheet.whole(row, "seed").and_then(|seed| u64::try_from(seed).ok());
-        let calibrates = seed.is_some_and(|seed| case.plan.seeds.calibrate.contains(&seed));
-        if let (true, Cell::Real(reward)) =
-            (calibrates && sheet.text(row, "arm") == base.name, sheet.cell(row, "reward"))
-        {
-            rewards.entry(sheet.text(row, "family").to_string()).or_default().push(reward);
-        }
-    }
-    rewards.into_iter().map(|(family, rewards)| (family, plain_mean(&rewards))).collect()
 }
 
 /// Steps, tokens and losses of the training receipt against the training rows.
@@ -131,6 +30,13 @@ fn training(case: &Case) -> Vec<Finding> {
         stated.add(format!("`train_seed` is {seed}, which the plan does not name"));
     }
     stated.bound(std::iter::once(format!("training/{seed}.parquet")));
+    if let Some(named) = receipt.get("harvest_sha256") {
+        let harvest = json(&case.workspace.join(case.receipt_path("harvest"))).ok();
+        let own = harvest.and_then(|signed| signed.get("sha256").cloned()).unwrap_or(Value::Null);
+        if *named != own {
+            stated.add(format!("`harvest_sha256` is {named}, the harvest's receipt is {own}"));
+        }
+    }
     stated.wrong.extend(configuration(case, seed));
     let kept =
         case.harvest.rows().filter(|(_, _, row)| case.harvest.cell(*row, "kept") == Cell::Flag(true)).count();

@@ -108,6 +108,7 @@ fn missing_units(case: &Case) -> Vec<Finding> {
         .collect();
     let needed = [
         ("headroom", &plan.seeds.calibrate),
+        ("kill", &plan.seeds.calibrate),
         ("decision", &plan.seeds.calibrate),
         ("decision", &plan.seeds.null),
     ];

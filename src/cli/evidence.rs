@@ -97,6 +97,13 @@ pub fn status(args: &StatusArgs) -> Result<u8> {
         for entry in status.entries {
             print(&format!("  {:<22} {:<8} {}\n", entry.what, entry.state, entry.note))?;
         }
+        if let Some(looks) = status.looks {
+            let events = if looks == 1 { "event" } else { "events" };
+            print(&format!(
+                "  {:<22} {:<8} {looks} evaluation {events} drew from this file\n",
+                "task set", "looks"
+            ))?;
+        }
         if status.ended {
             print("  next: rederive fill, then claims check, audit and site build\n")?;
         }

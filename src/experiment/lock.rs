@@ -195,6 +195,17 @@ mod tests {
         assert_eq!(lock(dir.path(), &plan(&amended), Stage::Evaluate).unwrap(), hash);
     }
 
+    /// A plan that was locked by an earlier version keeps its hashes.
+    #[test]
+    fn the_published_experiment_is_still_what_was_locked() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/commit-an-answer");
+        let plan = Plan::load(&root.join("experiment.toml")).unwrap();
+        for stage in [Stage::Harvest, Stage::Train, Stage::Evaluate] {
+            let locked = read(&root, stage).unwrap().unwrap();
+            assert_eq!(check(&root, &plan, stage).unwrap(), locked.sha256, "{}", stage.as_str());
+        }
+    }
+
     #[test]
     fn a_lock_edited_by_hand_is_refused() {
         let dir = tempfile::tempdir().unwrap();

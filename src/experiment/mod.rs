@@ -2,13 +2,17 @@
 //! anything is run.
 
 mod endpoint;
+mod gate;
 pub mod ledger;
 pub mod lock;
 pub mod plan;
 pub mod receipts;
+mod rule;
 mod validate;
 
 pub use endpoint::EndpointSection;
+pub use gate::{Gate, Headroom, Kill, Reasons, Shape};
 pub use lock::Stage;
-pub use plan::{Arm, Deploy, Gate, Harness, Plan, Purpose};
+pub use plan::{Arm, Deploy, Harness, Plan, Purpose};
+pub use rule::{Decision, Metric, Rule};
 pub use validate::MOST_SLOTS;

@@ -3,6 +3,8 @@
 //! before anything runs.
 
 use super::endpoint::EndpointSection;
+use super::gate::{Gate, Headroom, Kill};
+use super::rule::Decision;
 use crate::environment::{self, Allotment, Environment};
 use crate::error::{Error, Result, nearest};
 use serde::{Deserialize, Serialize};
@@ -263,52 +265,6 @@ pub enum Deploy {
     Merged,
 }
 
-/// `[[gates]]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Gate {
-    /// In every family, ceiling − calibrated base score must exceed the required gain.
-    Headroom {
-        /// The highest score there is.
-        ceiling: f64,
-        /// The gain that must fit below the ceiling.
-        minimum_delta: f64,
-    },
-}
-
-/// `[decision]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Decision {
-    /// `three-way`.
-    pub rule: Rule,
-    /// What is compared.
-    pub metric: Metric,
-    /// The smallest gain that counts.
-    pub minimum_delta: f64,
-}
-
-/// Decision rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Rule {
-    /// Positive, negative or inconclusive over the evaluation events.
-    ThreeWay,
-}
-
-/// What a decision compares.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Metric {
-    /// `paired_delta`.
-    pub estimator: crate::claims::derivation::Estimator,
-    /// A column of the episode row: `reward` or `solved`.
-    pub of: String,
-    /// How tasks are weighed.
-    #[serde(default)]
-    pub weight: crate::claims::derivation::Weight,
-}
-
 /// `[[amendments]]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -409,6 +365,22 @@ impl Plan {
     /// `held_out` or `train`, by family.
     pub fn split(&self, family: &str) -> &'static str {
         if self.tasks.held_out.iter().any(|f| f == family) { "held_out" } else { "train" }
+    }
+
+    /// The headroom gate, where one is planned.
+    pub fn headroom(&self) -> Option<&Headroom> {
+        self.gates.iter().find_map(|gate| match gate {
+            Gate::Headroom(headroom) => Some(headroom),
+            Gate::Kill(_) => None,
+        })
+    }
+
+    /// The mechanism gate, where one is planned.
+    pub fn kill(&self) -> Option<&Kill> {
+        self.gates.iter().find_map(|gate| match gate {
+            Gate::Kill(kill) => Some(kill),
+            Gate::Headroom(_) => None,
+        })
     }
 
     /// The base arm: the first one.

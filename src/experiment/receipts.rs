@@ -22,16 +22,29 @@ pub fn write(experiment: &Path, stage: &str, receipt: &impl Serialize) -> Result
 
 /// Reads a receipt; `None` if the stage has not run. A receipt that does not match its own hash is refused.
 pub fn read<T: DeserializeOwned>(experiment: &Path, stage: &str) -> Result<Option<T>> {
+    let Some((receipt, _)) = signed(experiment, stage)? else { return Ok(None) };
+    serde_json::from_value(receipt).map(Some).map_err(|e| broken(experiment, stage, &e.to_string()))
+}
+
+/// The hash of a receipt, by which a later one names it; `None` if the stage has not run.
+pub fn sha256(experiment: &Path, stage: &str) -> Result<Option<String>> {
+    Ok(signed(experiment, stage)?.map(|(_, sha256)| sha256))
+}
+
+fn broken(experiment: &Path, stage: &str, why: &str) -> Error {
+    Error::invalid(format!("not a receipt: {why}"))
+        .at(path(experiment, stage).display())
+        .hint(format!("remove it and run `rederive {}` again", verb(stage)))
+}
+
+/// What a receipt says, and its hash, which it matches.
+fn signed(experiment: &Path, stage: &str) -> Result<Option<(serde_json::Value, String)>> {
     let path = path(experiment, stage);
     if !path.exists() {
         return Ok(None);
     }
     let text = regular::text(&path)?;
-    let broken = |why: String| {
-        Error::invalid(format!("not a receipt: {why}"))
-            .at(path.display())
-            .hint(format!("remove it and run `rederive {}` again", verb(stage)))
-    };
+    let broken = |why: String| broken(experiment, stage, &why);
     let signed: serde_json::Value = serde_json::from_str(&text).map_err(|e| broken(e.to_string()))?;
     let receipt = signed.get("receipt").ok_or_else(|| broken("it has no `receipt`".into()))?;
     let claimed = signed.get("sha256").and_then(|s| s.as_str()).unwrap_or_default();
@@ -40,12 +53,12 @@ pub fn read<T: DeserializeOwned>(experiment: &Path, stage: &str) -> Result<Optio
             .at(path.display())
             .hint(format!("it was edited: remove it and run `rederive {}` again", verb(stage))));
     }
-    serde_json::from_value(receipt.clone()).map(Some).map_err(|e| broken(e.to_string()))
+    Ok(Some((receipt.clone(), claimed.to_string())))
 }
 
 /// The command that writes a receipt.
 fn verb(stage: &str) -> &str {
-    if matches!(stage, "headroom" | "decision") { "run" } else { stage }
+    if matches!(stage, "headroom" | "kill" | "decision") { "run" } else { stage }
 }
 
 /// Reads a receipt that must be there, naming the command that makes it.

@@ -1,7 +1,7 @@
 //! What a plan must satisfy beyond its grammar: names, seeds, families, gates and limits. Each
 //! refusal names the file, the key and the remedy.
 
-use super::plan::{Deploy, Gate, Harness, Plan};
+use super::plan::{Deploy, Harness, Plan};
 use crate::error::{Error, Result, nearest};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -244,35 +244,8 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
     {
         return bad("[training]", "rank, alpha, learning_rate, epochs, batch_rows, max_tokens and checkpoint_steps must be positive".into(), "leave a key out to take its default");
     }
-    if !matches!(plan.decision.metric.of.as_str(), "reward" | "solved")
-        || plan.decision.metric.estimator != crate::claims::derivation::Estimator::PairedDelta
-    {
-        return bad(
-            "[decision] metric",
-            "a decision compares `paired_delta` of `reward` or `solved`".into(),
-            "write `metric = { estimator = \"paired_delta\", of = \"reward\" }`",
-        );
-    }
-    if !(0.0..=1.0).contains(&plan.decision.minimum_delta) {
-        return bad("[decision] minimum_delta", "must lie in [0, 1]".into(), "it is a difference of rewards");
-    }
-    for gate in &plan.gates {
-        let Gate::Headroom { ceiling, minimum_delta } = gate;
-        if !(0.0..=1.0).contains(ceiling) || !(0.0..=1.0).contains(minimum_delta) {
-            return bad(
-                "[[gates]] headroom",
-                "ceiling and minimum_delta must lie in [0, 1]".into(),
-                "rewards lie in [0, 1]",
-            );
-        }
-        if plan.seeds.calibrate.is_empty() {
-            return bad(
-                "[seeds] calibrate",
-                "the headroom gate needs calibration seeds of its own".into(),
-                "add `calibrate = [31001]` under `[seeds]`",
-            );
-        }
-    }
+    super::rule::validate(&plan.decision, path)?;
+    super::gate::validate(plan, path)?;
     super::endpoint::validate(plan, path)?;
     environment.allot(&plan.allotment())
 }

@@ -10,7 +10,7 @@ use crate::claims::value::{Derived, Evaluated};
 use crate::episode::{EpisodeRow, table};
 use crate::error::{Error, Result};
 use crate::experiment::plan::{Harness, plan_path};
-use crate::experiment::{Plan, Stage, lock, receipts};
+use crate::experiment::{Plan, Rule, Stage, lock, receipts};
 use crate::site::input::{
     CardInput, ChartInput, DecisionInput, ExperimentInput, FigureInput, LockInput, LogInput, TaskInput,
     Verdict,
@@ -167,15 +167,24 @@ fn decision(folder: &Path) -> Result<Option<DecisionInput>> {
         .decision
         .legs
         .iter()
-        .map(|leg| (leg.asks.clone(), leg.value.map_or("—".to_string(), text), text(leg.bar), leg.holds))
+        .map(|leg| {
+            let p = leg.p.map_or(String::new(), |p| format!(" (p {})", p_text(p)));
+            (leg.asks.clone() + &p, leg.value.map_or("—".to_string(), text), text(leg.bar), leg.holds)
+        })
         .collect();
-    let for_gain = receipt.decision.for_gain();
-    let held = for_gain.iter().filter(|leg| leg.holds == Some(true)).count();
+    let asked = receipt.decision.for_positive();
+    let held = asked.iter().filter(|leg| leg.holds == Some(true)).count();
     Ok(Some(DecisionInput {
         outcome: receipt.decision.outcome.as_str().into(),
         legs,
-        for_gain: (held, for_gain.len()),
+        for_positive: (held, asked.len()),
+        looks: receipt.looks,
     }))
+}
+
+/// A p value, three decimals.
+fn p_text(p: f64) -> String {
+    if p < 0.001 { "< 0.001".into() } else { format!("= {p:.3}") }
 }
 
 /// Each arm and the harness it is evaluated in; the harvest's harness beside them.
@@ -373,7 +382,14 @@ fn forest(behind: &mut Behind, plan: Option<&Plan>) -> Result<(ChartInput, Strin
         None => None,
     };
     let bar = match &figure.bar {
-        Some(id) => behind.derived(id)?.total.parts.get("value").and_then(|v| v.get()),
+        Some(id) => {
+            let value = behind.derived(id)?.total.parts.get("value").and_then(|v| v.get());
+            let of = behind.workspace.book.entry(behind.slug, id).and_then(|e| e.derivation.of.as_deref());
+            // Not worse by as much as the margin is drawn where that is: below zero.
+            let below = of == Some("decision.margin")
+                && plan.is_some_and(|plan| plan.decision.rule == Rule::NonInferiority);
+            if below { value.map(|margin| -margin) } else { value }
+        }
         None => None,
     };
     Ok((ChartInput::Forest { groups, pooled, bar }, caption))

@@ -301,7 +301,8 @@ fn demo(folder: &Path) -> ExperimentInput {
                 ("Is the sign-flip p below 0.05?".into(), "0.0001".into(), "0.05".into(), Some(true)),
                 ("Do the null runs agree within the bar?".into(), "—".into(), "0.030".into(), None),
             ],
-            for_gain: (2, 3),
+            for_positive: (2, 3),
+            looks: Some(3),
         }),
         arms: vec![
             ("base".into(), "SmolLM2-135M-Instruct, no examples, greedy, 48 answer tokens".into()),

@@ -284,7 +284,9 @@ pub struct DecisionInput {
     /// Question, value, bar, whether it holds (`None`: undefined).
     pub legs: Vec<(String, String, String, Option<bool>)>,
     /// Of the legs that a positive outcome needs: how many hold, and how many there are.
-    pub for_gain: (usize, usize),
+    pub for_positive: (usize, usize),
+    /// Evaluation events that drew tasks from the same file; `None` where tasks are made from seeds.
+    pub looks: Option<usize>,
 }
 
 /// A data file and its first rows.

@@ -78,7 +78,8 @@ fn an_experiment_page_says_everything() {
     let (_folder, _, out) = built();
     let page = read(&out, "experiments/demo/index.html");
     for words in [
-        "2 of 3 legs for a gain hold".to_string(),
+        "2 of 3 legs for a positive outcome hold".to_string(),
+        "This task set has been looked at 3 times".into(),
         "30 November to 1 December 2026".into(),
         "treatment 156 of 160".into(),
         "2\u{a0}unbound".into(),

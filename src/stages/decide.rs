@@ -4,12 +4,13 @@
 use super::{DecisionReceipt, Experiment};
 use crate::episode::{EpisodeRow, table};
 use crate::error::{Error, Result};
-use crate::experiment::{Purpose, receipts};
-use crate::stats::decision::{Pooled, three_way};
-use crate::stats::{self, Arm, Observation, Paired};
+use crate::experiment::{Purpose, Rule, receipts};
+use crate::stats::decision::{Pooled, equivalence, non_inferiority, three_way};
+use crate::stats::{self, Arm, Estimate, Observation, Paired, estimate};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Decides and writes `receipts/decision.json`. The treatment is the second arm of the plan.
+/// Decides and writes `receipts/decision.json`. The treatment is the second arm of the plan. Refused where a row
+/// was not made under this plan, for this experiment, by the arm and under the seed of its file.
 pub fn decide(experiment: &Experiment, plan_sha256: &str) -> Result<DecisionReceipt> {
     let plan = &experiment.plan;
     let arms = [plan.arms[0].name.clone(), plan.arms[1].name.clone()];
@@ -17,38 +18,65 @@ pub fn decide(experiment: &Experiment, plan_sha256: &str) -> Result<DecisionRece
     let mut files = BTreeMap::new();
     for arm in &arms {
         for seed in &plan.seeds.evaluate {
-            let (path, of_unit) = read(experiment, arm, *seed)?;
+            let (path, of_unit) = episodes(experiment, arm, *seed, plan_sha256)?;
             files.insert(path.clone(), crate::hash::sha256_file(&experiment.root.join(&path))?);
             rows.extend(of_unit);
         }
     }
     let key = format!("{}/decision", experiment.slug);
-    let pooled = delta(experiment, &rows, &key, &arms)?;
-    let events: Vec<(String, Option<f64>)> = plan
-        .seeds
-        .evaluate
-        .iter()
-        .map(|seed| {
-            let of_event: Vec<EpisodeRow> = rows.iter().filter(|r| r.seed == *seed as i64).cloned().collect();
-            Ok((seed.to_string(), delta(experiment, &of_event, &key, &arms)?.delta))
-        })
-        .collect::<Result<_>>()?;
-    let null_spread = null_spread(experiment)?;
+    let change = |rows: &[EpisodeRow]| change(experiment, rows, &key, &arms);
+    let whole = change(&rows)?;
+    let pooled = Pooled::of(whole.as_ref());
+    let null_spread = null_spread(experiment, plan_sha256)?;
+    let bar = plan.decision.bar();
+    let decision = match plan.decision.rule {
+        Rule::ThreeWay => {
+            let of_event = |seed: &u64| -> Result<(String, Option<f64>)> {
+                let rows: Vec<EpisodeRow> = rows.iter().filter(|r| r.seed == *seed as i64).cloned().collect();
+                Ok((seed.to_string(), change(&rows)?.map(|estimate| estimate.delta)))
+            };
+            let events: Vec<_> = plan.seeds.evaluate.iter().map(of_event).collect::<Result<_>>()?;
+            three_way(&events, pooled, bar, null_spread)
+        }
+        Rule::NonInferiority => {
+            non_inferiority(pooled, bar, tested(whole.as_ref(), |e| estimate::non_inferiority_p(e, bar)))
+        }
+        Rule::Equivalence => {
+            let ninety = whole.as_ref().and_then(|e| estimate::t_interval(e, NINETY).ok());
+            let above = tested(whole.as_ref(), |e| estimate::non_inferiority_p(e, bar));
+            let below = tested(whole.as_ref(), |e| estimate::non_superiority_p(e, bar));
+            equivalence(pooled, ninety, bar, [above, below])
+        }
+    };
     let receipt = DecisionReceipt {
         plan_sha256: plan_sha256.to_string(),
         arms,
-        decision: three_way(&events, pooled, plan.decision.minimum_delta, null_spread),
+        decision,
         null_spread,
+        looks: super::looks(experiment)?,
         files,
     };
     receipts::write(&experiment.root, "decision", &receipt)?;
     Ok(receipt)
 }
 
+/// Level of the interval that two one-sided tests at .05 make.
+const NINETY: f64 = 0.90;
+
+/// A p value, where there is an interval to stand beside and anything differed.
+fn tested(estimate: Option<&Estimate>, p: impl Fn(&Estimate) -> stats::Value) -> Option<f64> {
+    let headline = estimate?.headline.as_ref().ok()?;
+    if headline.method == stats::Method::Identical { None } else { p(estimate?).ok() }
+}
+
 /// Mean score of the base arm by family, over the seeds of one purpose.
-pub fn base_by_family(experiment: &Experiment, purpose: Purpose) -> Result<BTreeMap<String, f64>> {
+pub fn base_by_family(
+    experiment: &Experiment,
+    purpose: Purpose,
+    plan_sha256: &str,
+) -> Result<BTreeMap<String, f64>> {
     let mut scores: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for row in base_rows(experiment, purpose)? {
+    for row in base_rows(experiment, purpose, plan_sha256)? {
         if let Some(reward) = row.reward {
             scores.entry(row.family).or_default().push(reward);
         }
@@ -58,12 +86,12 @@ pub fn base_by_family(experiment: &Experiment, purpose: Purpose) -> Result<BTree
 
 /// Largest difference between the base arm's mean scores on any two null seeds: on disjoint
 /// seeds, since on the same ones greedy decoding gives 0 by construction.
-fn null_spread(experiment: &Experiment) -> Result<Option<f64>> {
+fn null_spread(experiment: &Experiment, plan_sha256: &str) -> Result<Option<f64>> {
     if experiment.plan.seeds.null.len() < 2 {
         return Ok(None);
     }
     let mut by_seed: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
-    for row in base_rows(experiment, Purpose::Null)? {
+    for row in base_rows(experiment, Purpose::Null, plan_sha256)? {
         by_seed.entry(row.seed).or_default().extend(row.reward);
     }
     let means: Vec<f64> =
@@ -80,24 +108,56 @@ fn null_spread(experiment: &Experiment) -> Result<Option<f64>> {
     Ok(Some(high - low))
 }
 
-fn base_rows(experiment: &Experiment, purpose: Purpose) -> Result<Vec<EpisodeRow>> {
+/// The base arm's rows of one purpose.
+pub(super) fn base_rows(
+    experiment: &Experiment,
+    purpose: Purpose,
+    plan_sha256: &str,
+) -> Result<Vec<EpisodeRow>> {
     let mut rows = Vec::new();
     for (of, seed) in experiment.plan.event_seeds() {
         if of == purpose {
-            rows.extend(read(experiment, &experiment.plan.base().name, seed)?.1);
+            rows.extend(episodes(experiment, &experiment.plan.base().name, seed, plan_sha256)?.1);
         }
     }
     Ok(rows)
 }
 
-fn read(experiment: &Experiment, arm: &str, seed: u64) -> Result<(String, Vec<EpisodeRow>)> {
+/// The episodes of one unit, with the path of their file; rows from elsewhere are refused.
+fn episodes(
+    experiment: &Experiment,
+    arm: &str,
+    seed: u64,
+    plan_sha256: &str,
+) -> Result<(String, Vec<EpisodeRow>)> {
     let path = format!("episodes/{arm}/{seed}.parquet");
     let file = experiment.root.join(&path);
     crate::episode::hashes::verify_file(&experiment.root, &path)?;
-    Ok((path, table::read_chain_checked(&file)?))
+    let rows: Vec<EpisodeRow> = table::read_chain_checked(&file)?;
+    let foreign = rows.iter().position(|row| {
+        row.experiment != experiment.slug
+            || row.plan_sha256 != plan_sha256
+            || row.arm != arm
+            || u64::try_from(row.seed) != Ok(seed)
+    });
+    match foreign {
+        None => Ok((path, rows)),
+        Some(at) => Err(Error::refused(format!(
+            "the row was made by arm `{}` of `{}` under seed {} and plan {}",
+            rows[at].arm, rows[at].experiment, rows[at].seed, rows[at].plan_sha256
+        ))
+        .at(format!("{}: row {}", file.display(), at + 1))
+        .hint("rows of another experiment or plan decide nothing here: remove the file and run its unit")),
+    }
 }
 
-fn delta(experiment: &Experiment, rows: &[EpisodeRow], key: &str, arms: &[String; 2]) -> Result<Pooled> {
+/// The change over these rows; `None` where they cannot be compared.
+fn change(
+    experiment: &Experiment,
+    rows: &[EpisodeRow],
+    key: &str,
+    arms: &[String; 2],
+) -> Result<Option<Estimate>> {
     let metric = &experiment.plan.decision.metric;
     let observations: Vec<Observation> = rows
         .iter()
@@ -119,8 +179,7 @@ fn delta(experiment: &Experiment, rows: &[EpisodeRow], key: &str, arms: &[String
             }
         })
         .collect();
-    let undefined = Pooled { delta: None, low: None, high: None, tasks: 0, moved: 0 };
-    let Ok(paired) = Paired::new(&observations) else { return Ok(undefined) };
+    let Ok(paired) = Paired::new(&observations) else { return Ok(None) };
     let weight = match metric.weight {
         crate::claims::derivation::Weight::Task => stats::Weight::Task,
         crate::claims::derivation::Weight::Family => stats::Weight::Family,
@@ -134,15 +193,7 @@ fn delta(experiment: &Experiment, rows: &[EpisodeRow], key: &str, arms: &[String
     let identical_streams = left.is_some() && left == right;
     let options =
         stats::Options { weight, bootstrap_key: key, identical_streams, ..stats::Options::default() };
-    let estimate = stats::estimate(&paired, &options).map_err(|why| {
+    stats::estimate(&paired, &options).map(Some).map_err(|why| {
         Error::refused(format!("the change cannot be estimated: {why}")).at(experiment.root.display())
-    })?;
-    let interval = estimate.headline.ok().map(|h| h.interval);
-    Ok(Pooled {
-        delta: Some(estimate.delta),
-        low: interval.map(|i| i.low),
-        high: interval.map(|i| i.high),
-        tasks: estimate.tasks,
-        moved: estimate.nonzero_differences,
     })
 }

@@ -1,15 +1,14 @@
-//! Evaluation: the base arm on calibration and null seeds, the headroom gate, then all arms on
+//! Evaluation: the base arm on calibration seeds, the plan's gates, null seeds, then all arms on
 //! the same fresh seeds. Every unit resumes; a finished one costs nothing.
 
-use super::harvest::foreign;
 use super::lab::{self, Lab, Unit};
-use super::receipts::{HeadroomReceipt, MergeReceipt, TrainReceipt};
-use super::{Context, DecisionReceipt, Experiment, decide, merge};
+use super::receipts::{MergeReceipt, TrainReceipt};
+use super::{Context, DecisionReceipt, Experiment, decide, earlier, gates, merge};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::local::Engine;
 use crate::episode::UnitFiles;
 use crate::error::{Error, Result};
-use crate::experiment::{Arm, Deploy, Gate, Purpose, Stage, ledger, lock, receipts};
+use crate::experiment::{Arm, Deploy, Purpose, Stage, ledger, lock, receipts};
 use crate::model::adapter;
 use std::sync::Arc;
 
@@ -17,14 +16,13 @@ use std::sync::Arc;
 pub fn evaluate(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Result<DecisionReceipt> {
     let plan = &experiment.plan;
     for arm in plan.arms.iter().filter(|_| plan.runs_on(false)) {
-        require_receipts(experiment, arm)?;
+        require_receipts(experiment, context, arm)?;
     }
     let plan_sha256 = lock::check(&experiment.root, plan, Stage::Evaluate)?;
     if let Some(receipt) = receipts::read::<DecisionReceipt>(&experiment.root, "decision")? {
-        if receipt.plan_sha256 == plan_sha256 {
-            return Ok(receipt);
-        }
-        return Err(foreign(&experiment.root, "decision"));
+        earlier::of_plan(&experiment.root, "decision", &receipt.plan_sha256, &plan_sha256)?;
+        earlier::of_files(&experiment.root, "decision", &receipt.files)?;
+        return Ok(receipt);
     }
     let spending = [
         (Purpose::Calibrate, &plan.seeds.calibrate),
@@ -45,7 +43,7 @@ pub fn evaluate(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Re
         ledger::spend(&experiment.workspace, &experiment.slug, purpose, seeds)?;
     }
     arm_units(experiment, lab, context, plan.base(), &plan_sha256, Purpose::Calibrate)?;
-    headroom(experiment, &plan_sha256)?;
+    gates::check(experiment, &plan_sha256)?;
     arm_units(experiment, lab, context, plan.base(), &plan_sha256, Purpose::Null)?;
     for arm in &plan.arms {
         arm_units(experiment, lab, context, arm, &plan_sha256, Purpose::Evaluate)?;
@@ -54,7 +52,7 @@ pub fn evaluate(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Re
 }
 
 /// An arm with a trained adapter needs its receipts before any compute is spent.
-fn require_receipts(experiment: &Experiment, arm: &Arm) -> Result<()> {
+fn require_receipts(experiment: &Experiment, context: &Context, arm: &Arm) -> Result<()> {
     if arm.adapter.as_deref() != Some("receipt:train") {
         if let Some(folder) =
             lab::adapter_folder(experiment, arm).filter(|f| !f.join(adapter::WEIGHTS).is_file())
@@ -65,16 +63,8 @@ fn require_receipts(experiment: &Experiment, arm: &Arm) -> Result<()> {
         }
         return Ok(());
     }
-    let trained: TrainReceipt =
-        receipts::require(&experiment.root, "train", &format!("rederive train {}", experiment.slug))?;
-    let merged: MergeReceipt =
-        receipts::require(&experiment.root, "merge", &format!("rederive merge {}", experiment.slug))?;
-    if !merged.passed || merged.adapter_sha256 != trained.adapter_sha256 {
-        return Err(Error::refused(format!("the adapter of arm `{}` is not installed", arm.name))
-            .at(receipts::path(&experiment.root, "merge").display())
-            .hint("an adapter must change at least one canary; see the receipt"));
-    }
-    Ok(())
+    let trained = earlier::train(experiment, context)?;
+    earlier::merge(experiment, context, &trained).map(drop)
 }
 
 /// All units of one arm and purpose; the engine is made only when one of them is missing.
@@ -212,36 +202,4 @@ fn player(
 fn trained_seed(experiment: &Experiment, arm: &Arm) -> Option<i64> {
     let is_trained = arm.adapter.as_deref() == Some("receipt:train");
     experiment.plan.seeds.train.first().filter(|_| is_trained).map(|seed| *seed as i64)
-}
-
-/// In every evaluated family the ceiling minus the base's score must exceed the required gain.
-/// No flag gets around it: a refused gate ends the experiment as design-negative.
-fn headroom(experiment: &Experiment, plan_sha256: &str) -> Result<()> {
-    let plan = &experiment.plan;
-    for gate in &plan.gates {
-        let Gate::Headroom { ceiling, minimum_delta } = gate;
-        let base = decide::base_by_family(experiment, Purpose::Calibrate)?;
-        let tight: Vec<String> = base
-            .iter()
-            .filter(|(_, score)| ceiling - **score <= *minimum_delta + crate::stats::SAME)
-            .map(|(family, score)| format!("`{family}` already scores {score:.3}"))
-            .collect();
-        let receipt = HeadroomReceipt {
-            passed: tight.is_empty(),
-            plan_sha256: plan_sha256.to_string(),
-            ceiling: *ceiling,
-            minimum_delta: *minimum_delta,
-            base,
-        };
-        receipts::write(&experiment.root, "headroom", &receipt)?;
-        if !receipt.passed {
-            return Err(Error::refused(format!(
-                "no room for a gain of {minimum_delta} below the ceiling of {ceiling}: {}",
-                tight.join(", ")
-            ))
-            .at(receipts::path(&experiment.root, "headroom").display())
-            .hint("the plan cannot succeed as it stands; harder levels need a new experiment"));
-        }
-    }
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! The harvest: K samples of the base model for each task of the training families, on seeds
 //! of their own; the verifier decides what is kept. Held-out families never enter.
 
+use super::earlier::{self, foreign};
 use super::lab::{self, Lab, Unit};
 use super::receipts::{FamilyYield, HarvestReceipt};
 use super::select::{Sample, select};
@@ -53,13 +54,6 @@ pub fn harvest(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Res
     let receipt = keep(experiment, plan_sha256, model.origin.sha256.clone())?;
     receipts::write(&experiment.root, "harvest", &receipt)?;
     Ok(receipt)
-}
-
-/// A receipt that belongs to another locked section.
-pub(super) fn foreign(root: &Path, stage: &str) -> Error {
-    Error::refused(format!("the receipt of the `{stage}` stage belongs to another plan"))
-        .at(receipts::path(root, stage).display())
-        .hint("start a new experiment: a stage runs once under a locked section")
 }
 
 /// Gives every sample its verdict, writes them, and counts.
@@ -134,6 +128,7 @@ fn keep(experiment: &Experiment, plan_sha256: String, model_sha256: String) -> R
         passed: starved.is_none(),
         starved,
         plan_sha256,
+        build: Some(earlier::BUILD.to_string()),
         model_sha256,
         samples: all.len(),
         kept,

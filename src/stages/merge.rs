@@ -2,9 +2,9 @@
 //! logits equal the live adapter's, and at least one canary prompt is answered differently than
 //! by the base.
 
-use super::harvest::foreign;
+use super::earlier::{self, foreign};
 use super::lab::{self, Lab};
-use super::receipts::{MergeReceipt, TrainReceipt};
+use super::receipts::MergeReceipt;
 use super::{Context, Experiment, train};
 use crate::engine::local::Engine;
 use crate::engine::{Backend, Request, Sampling, Stream};
@@ -33,8 +33,7 @@ pub fn folder(experiment: &Experiment) -> Result<PathBuf> {
 /// Merges and checks, or returns the receipt when that is done. A receipt that did not pass, of an adapter
 /// that changes no canary, ends the experiment.
 pub fn merge(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Result<MergeReceipt> {
-    let trained: TrainReceipt =
-        receipts::require(&experiment.root, "train", &format!("rederive train {}", experiment.slug))?;
+    let trained = earlier::train(experiment, context)?;
     if let Some(receipt) = receipts::read::<MergeReceipt>(&experiment.root, "merge")? {
         if receipt.adapter_sha256 == trained.adapter_sha256 && receipt.model_sha256 == trained.model_sha256 {
             return Ok(receipt);
@@ -61,6 +60,7 @@ pub fn merge(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
     let canaries_changed = before.iter().zip(&after).filter(|(a, b)| a != b).count();
     let receipt = MergeReceipt {
         passed: canaries_changed > 0,
+        build: Some(earlier::BUILD.to_string()),
         model_sha256: trained.model_sha256,
         adapter_sha256: trained.adapter_sha256,
         merged_sha256: written.merged_sha256,

@@ -7,25 +7,36 @@ pub mod calibrate;
 pub mod decide;
 pub mod draft;
 #[cfg(feature = "engine")]
+mod earlier;
+#[cfg(feature = "engine")]
 pub mod evaluate;
 #[cfg(feature = "engine")]
 mod examples;
 #[cfg(feature = "engine")]
+mod gates;
+#[cfg(feature = "engine")]
 pub mod harvest;
 #[cfg(feature = "engine")]
 pub mod lab;
+mod looks;
 #[cfg(feature = "engine")]
 pub mod merge;
 mod observer;
 mod receipts;
 mod select;
+#[cfg(feature = "engine")]
+mod shapes;
 pub mod status;
+#[cfg(all(test, feature = "engine"))]
+pub(crate) mod testing;
 #[cfg(feature = "engine")]
 pub mod train;
 
+pub use looks::looks;
 pub use observer::{Context, Observer, Silent};
 pub use receipts::{
-    DecisionReceipt, FamilyYield, HarvestReceipt, HeadroomReceipt, MergeReceipt, TrainReceipt,
+    Core, DecisionReceipt, FamilyYield, HarvestReceipt, HeadroomReceipt, KillReceipt, MergeReceipt,
+    TrainReceipt,
 };
 
 use crate::environment::Environment;

@@ -1,6 +1,8 @@
 //! How far an experiment is, read from its files alone.
 
-use super::receipts::{DecisionReceipt, HarvestReceipt, HeadroomReceipt, MergeReceipt, TrainReceipt};
+use super::receipts::{
+    DecisionReceipt, HarvestReceipt, HeadroomReceipt, KillReceipt, MergeReceipt, TrainReceipt,
+};
 use super::{Experiment, draft::Ending, harvest};
 use crate::episode::{UnitFiles, wal};
 use crate::error::Result;
@@ -29,6 +31,9 @@ pub struct Status {
     pub ended: bool,
     /// Stages and units, in order.
     pub entries: Vec<Entry>,
+    /// Evaluation events of the workspace that drew tasks from the same file, up to this experiment's own; null
+    /// where tasks are made from seeds.
+    pub looks: Option<usize>,
 }
 
 /// Reads the state of every stage and unit. After a stage that ended the experiment the ones still
@@ -54,12 +59,21 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
         None if !trains => {}
         None => list.open("merge", None, "merge"),
     }
-    if !plan.gates.is_empty() {
+    if plan.headroom().is_some() {
         match receipts::read::<HeadroomReceipt>(root, "headroom")? {
             Some(r) => {
                 list.over("headroom", r.passed, format!("ceiling {}, gain {}", r.ceiling, r.minimum_delta));
             }
             None => list.open("headroom", None, "run"),
+        }
+    }
+    if plan.kill().is_some() {
+        match receipts::read::<KillReceipt>(root, "kill")? {
+            Some(r) => {
+                let counted = format!("{} of {} episodes are {}", r.of_shape, r.among, r.shape.as_str());
+                list.over("kill", r.passed, r.why.unwrap_or(counted));
+            }
+            None => list.open("kill", None, "run"),
         }
     }
     for arm in &plan.arms {
@@ -77,8 +91,9 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
     }
     let entries = list.entries;
     let ending = Ending::of(experiment)?;
+    let looks = super::looks(experiment)?;
     let experiment = experiment.slug.clone();
-    Ok(Status { experiment, ending: ending.words(), ended: !ending.is_open(), entries })
+    Ok(Status { experiment, ending: ending.words(), ended: !ending.is_open(), entries, looks })
 }
 
 struct List<'a> {

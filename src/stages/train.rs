@@ -1,14 +1,14 @@
 //! Training: one LoRA adapter on the harvest, under the plan's training seed. The entry point
 //! itself refuses rows of held-out families.
 
-use super::harvest::{self, foreign, write_rows};
+use super::earlier::{self, foreign};
+use super::harvest::{self, write_rows};
 use super::lab::{self, Lab};
 use super::receipts::{HarvestReceipt, TrainReceipt};
 use super::{Context, Experiment, examples};
 use crate::episode::{HarvestRow, TrainingRow, hashes, table};
 use crate::error::{Error, Result};
 use crate::experiment::{Stage, lock, plan, receipts};
-use crate::hash;
 use crate::model::adapter;
 use crate::train::{Schedule, Settings, sft};
 use std::ops::ControlFlow;
@@ -46,15 +46,7 @@ pub fn adapter_folder(experiment: &Experiment, train_seed: u64) -> PathBuf {
 /// Trains, or returns the receipt when that is done.
 pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Result<TrainReceipt> {
     let plan = &experiment.plan;
-    let harvest: HarvestReceipt =
-        receipts::require(&experiment.root, "harvest", &format!("rederive harvest {}", experiment.slug))?;
-    if let Some(why) = &harvest.starved {
-        return Err(Error::refused(format!("the harvest was starved: {why}"))
-            .at(receipts::path(&experiment.root, "harvest").display())
-            .hint(
-                "the experiment ends as inconclusive: starved; a new one may harvest more or easier tasks",
-            ));
-    }
+    let harvest = earlier::harvest(experiment, context)?;
     let train_seed = *plan.seeds.train.first().ok_or_else(|| {
         Error::invalid("the plan names no training seed")
             .at(format!("{}: [seeds] train", experiment.root.join("experiment.toml").display()))
@@ -63,7 +55,7 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
     let plan_sha256 = lock::check(&experiment.root, plan, Stage::Train)?;
     if let Some(receipt) = receipts::read::<TrainReceipt>(&experiment.root, "train")? {
         if receipt.plan_sha256 == plan_sha256 && receipt.model_sha256 == harvest.model_sha256 {
-            return Ok(receipt);
+            return earlier::train(experiment, context);
         }
         return Err(foreign(&experiment.root, "train"));
     }
@@ -135,6 +127,8 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
     let receipt = TrainReceipt {
         passed: true,
         plan_sha256,
+        harvest_sha256: receipts::sha256(&experiment.root, "harvest")?,
+        build: Some(earlier::BUILD.to_string()),
         model_sha256: model.origin.sha256.clone(),
         train_seed,
         rows: rows.len() - trained.skipped_too_long.len(),
@@ -153,22 +147,14 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
     Ok(receipt)
 }
 
-/// The harvest's files are as its receipt says, and hold no held-out family.
+/// The harvest's transcripts are as listed, and its rows hold no held-out family.
 fn check_harvest(experiment: &Experiment, receipt: &HarvestReceipt) -> Result<()> {
     for seed in &experiment.plan.seeds.harvest {
         // What is trained on are the conversations, whose hash the rows do not carry.
         hashes::verify_file(&experiment.root, &format!("transcripts/{}/{seed}.jsonl.zst", harvest::ARM))?;
     }
-    for (path, expected) in &receipt.files {
+    for path in receipt.files.keys().filter(|path| path.starts_with("harvest/")) {
         let file = experiment.root.join(path);
-        if hash::sha256_file(&file)? != *expected {
-            return Err(Error::refused("the file is not the one that the harvest's receipt signed")
-                .at(file.display())
-                .hint("restore it from version control"));
-        }
-        if !path.starts_with("harvest/") {
-            continue;
-        }
         for (i, row) in table::read_chain_checked::<HarvestRow>(&file)?.iter().enumerate() {
             if row.kept && experiment.plan.split(&row.family) != "train" {
                 return Err(Error::refused(format!(

@@ -202,13 +202,28 @@ pub fn non_inferiority_p(estimate: &Estimate, margin: f64) -> Value {
     both(&positive(&estimate.se), &estimate.df, |se, df| t_cdf(-(estimate.delta + margin) / se, df))
 }
 
+/// One-sided p value that the delta is below +`margin`.
+pub fn non_superiority_p(estimate: &Estimate, margin: f64) -> Value {
+    both(&positive(&estimate.se), &estimate.df, |se, df| t_cdf((estimate.delta - margin) / se, df))
+}
+
 /// Two one-sided t tests that the delta lies within ±`margin`: the larger p value.
 /// Source: Schuirmann (1987).
 pub fn equivalence_p(estimate: &Estimate, margin: f64) -> Value {
-    let above = non_inferiority_p(estimate, margin)?;
-    let below =
-        both(&positive(&estimate.se), &estimate.df, |se, df| t_cdf((estimate.delta - margin) / se, df))?;
-    Ok(above.max(below))
+    Ok(non_inferiority_p(estimate, margin)?.max(non_superiority_p(estimate, margin)?))
+}
+
+/// delta ± t · se at another level, such as .90. Exactly [0, 0] where both arms wrote the same tokens, and
+/// undefined where the headline is.
+pub fn t_interval(estimate: &Estimate, level: f64) -> Result<Interval, Undefined> {
+    let headline = estimate.headline.as_ref().map_err(Clone::clone)?;
+    if headline.method == Method::Identical {
+        return Ok(headline.interval);
+    }
+    both(&positive(&estimate.se), &estimate.df, |se, df| {
+        let half = t_quantile(0.5 + 0.5 * level, df) * se;
+        Interval { low: estimate.delta - half, high: estimate.delta + half }
+    })
 }
 
 fn positive(se: &Value) -> Value {

@@ -127,6 +127,21 @@ fn an_experiment_runs_on_a_file_of_tasks_from_harvest_to_website() {
     expect(0, &[&["audit"], &at[..]].concat());
     expect(0, &[&["site", "build"], &at[..]].concat());
 
+    // How often the file was looked at is counted, shown and audited.
+    let output = expect(0, &[&["status", "own"], &at[..]].concat());
+    assert!(said(&output).contains("2 evaluation events drew from this file"), "{}", said(&output));
+    let page = std::fs::read_to_string(lab.join("public/experiments/own/index.html")).unwrap();
+    assert!(page.contains("This task set has been looked at 2 times"), "{page}");
+    let receipt = lab.join("data/own/receipts/decision.json");
+    let signed = std::fs::read_to_string(&receipt).unwrap();
+    let mut forged: serde_json::Value = serde_json::from_str(&signed).unwrap();
+    forged["receipt"]["looks"] = 1.into();
+    forged["sha256"] = rederive::hash::sha256_json(&forged["receipt"]).unwrap().into();
+    std::fs::write(&receipt, forged.to_string()).unwrap();
+    let output = expect(1, &[&["audit"], &at[..]].concat());
+    assert!(said(&output).contains("looks is 1, the rows give 2"), "{}", said(&output));
+    std::fs::write(&receipt, signed).unwrap();
+
     // A file that changed is another plan, for the stages and for the audit.
     let old = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, old.replacen("stock-train-0\"", "stock-train-zero\"", 1)).unwrap();

@@ -4,6 +4,7 @@
 mod attacks;
 mod forgeries;
 mod formulas;
+mod gates;
 mod generated;
 pub mod golden;
 mod plan_rules;

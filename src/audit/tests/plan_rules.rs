@@ -49,7 +49,7 @@ fn a_bar_lowered_in_plan_and_lock_does_not_fit_the_rows() {
     let path = workspace.root().join("data/demo");
     fs_err::remove_file(lock::lock_path(&path, Stage::Evaluate)).unwrap();
     let mut lowered = plan().clone();
-    lowered.decision.minimum_delta = 0.01;
+    lowered.decision.minimum_delta = Some(0.01);
     lowered.gates.clear();
     workspace.text("data/demo/experiment.toml", &toml::to_string(&lowered).unwrap());
     lock::lock(&path, &lowered, Stage::Evaluate).unwrap();

@@ -128,7 +128,28 @@ impl Workspace {
         })
     }
 
-    fn bound(&self, files: &[&str]) -> Value {
+    /// The same experiment under a changed plan: locked anew, every evaluated row made under it. Returns the
+    /// plan's new hash; receipts stay as they were.
+    pub fn replan(&self, edits: &[(&str, &str)]) -> String {
+        for (from, to) in edits {
+            self.replace("data/demo/experiment.toml", from, to);
+        }
+        let plan = Plan::load(&self.data("experiment.toml")).unwrap();
+        self.delete("receipts/plan-evaluate.json");
+        let sha256 = lock::lock(&self.data(""), &plan, Stage::Evaluate).unwrap();
+        let units =
+            [("base", 31001), ("base", 52004), ("base", 52005), ("treatment", 52004), ("treatment", 52005)];
+        for (arm, seed) in units {
+            let file = format!("episodes/{arm}/{seed}.parquet");
+            let mut rows: Vec<EpisodeRow> = self.rows(&file);
+            rows.iter_mut().for_each(|row| row.plan_sha256 = sha256.clone());
+            self.put(&file, &mut rows);
+        }
+        sha256
+    }
+
+    /// Path → hash, as receipts are bound to files.
+    pub fn bound(&self, files: &[&str]) -> Value {
         files
             .iter()
             .map(|file| (file.to_string(), Value::from(self.sha256(file))))

@@ -142,8 +142,9 @@ fn form(input: &ExperimentInput, tally: &Tally) -> Vec<Value> {
         (None, None) => "not started".to_string(),
     };
     let legs = input.decision.as_ref().map_or_else(String::new, |decision| {
-        let (held, all) = decision.for_gain;
-        format!("{held} of {} for a gain {}", counted(all, "leg"), if all == 1 { "holds" } else { "hold" })
+        let (held, all) = decision.for_positive;
+        let verb = if all == 1 { "holds" } else { "hold" };
+        format!("{held} of {} for a positive outcome {verb}", counted(all, "leg"))
     });
     let verdict_note = if input.starved { "starved: too little to train on".to_string() } else { legs };
     let lock = input.locks.last();
@@ -217,7 +218,11 @@ fn decision(input: &ExperimentInput) -> Value {
                 json!({"question": question, "value": value, "bar": bar, "holds_html": glyphs::leg(*holds)})
             })
             .collect();
-        json!({"outcome_html": glyphs::outcome(Some(&decision.outcome)), "legs": legs})
+        let looks = decision.looks.map(|looks| match looks {
+            1 => "once".to_string(),
+            n => format!("{n} times"),
+        });
+        json!({"outcome_html": glyphs::outcome(Some(&decision.outcome)), "legs": legs, "looks": looks})
     })
 }
 

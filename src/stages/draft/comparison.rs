@@ -2,7 +2,7 @@
 //! said of a harvest, of training, or of what the arms learned from.
 
 use super::wording::{Card, Link, change_card, changed, decoding, remark, score, unreadable_card};
-use super::{Change, Ending};
+use super::{Change, Ending, rules};
 use crate::experiment::{Deploy, Plan};
 use crate::stages::Experiment;
 use crate::stats::decision::Outcome;
@@ -18,12 +18,18 @@ fn arms(plan: &Plan) -> (&str, &str) {
 }
 
 /// The line under the title.
-pub(super) fn tagline(ending: &Ending) -> &'static str {
+pub(super) fn tagline(plan: &Plan, ending: &Ending) -> &'static str {
+    if let Ending::Decided { outcome, .. } = ending
+        && let Some(line) = rules::tagline(plan, *outcome)
+    {
+        return line;
+    }
     match ending {
         Ending::Planned => "Planned; nothing has run yet",
         Ending::Underway => "Under way; nothing is decided yet",
         Ending::Starved(_) | Ending::Unchanged => "Both arms give the same answers",
         Ending::NoHeadroom => "The plan asked for more than the scale has left",
+        Ending::Killed => "Stopped by a gate of its own plan",
         Ending::Decided { outcome: Outcome::Positive, .. } => "The second arm does better on the same tasks",
         Ending::Decided { outcome: Outcome::Negative, .. } => "The second arm gains nothing that counts",
         Ending::Decided { outcome: Outcome::Inconclusive, .. } => "Not enough to say either way",
@@ -37,7 +43,8 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
         Ending::Planned => "Nothing yet: the plan is written and waits to be run.".to_string(),
         Ending::Underway => "Nothing yet: the arms are running, and the rule is applied at their end.".to_string(),
         Ending::Starved(_) | Ending::Unchanged => "Nothing about the tasks: both arms give the same answer to every canary prompt, so there was nothing to compare.".to_string(),
-        Ending::NoHeadroom => "Nothing about the arms: in at least one family the first already scores too near the top for the required gain to fit.".to_string(),
+        Ending::NoHeadroom => format!("Nothing about the arms: {}.", rules::no_room(&experiment.plan, "the first")),
+        Ending::Killed => format!("Nothing about the arms. {}", rules::killed(&experiment.plan, n)),
         Ending::Decided { outcome, change } => {
             let lead = match outcome {
                 Outcome::Positive => "Yes, on these tasks.",
@@ -49,7 +56,7 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
     };
     [
         ("idea", "Two arms that answer the very same tasks are told apart by their differences on single tasks, which takes fewer tasks than two averages would.".into()),
-        ("question", format!("Does “{treatment}” do better than “{base}” on the same tasks, by an amount that was set beforehand?")),
+        ("question", rules::question(&experiment.plan, base, treatment)),
         ("found", found),
         ("matters", "The plan says in what the arms differ; tasks, prompts and decoding are the same for both. A change in score belongs to that difference, and to these tasks.".into()),
     ]
@@ -57,14 +64,14 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
 
 /// Headline cards.
 pub(super) fn cards(experiment: &Experiment, ending: &Ending, n: Link) -> Vec<Card> {
-    if matches!(ending, Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom) {
+    if ending.is_stopped() {
         return Vec::new();
     }
     let (base, treatment) = arms(&experiment.plan);
     let note = format!("{} of {base} and of {treatment}, from zero to one", score(&experiment.plan));
     vec![
         ("Score, first arm and second".into(), format!("{} → {}", n("base"), n("treatment")), note),
-        change_card(n),
+        change_card(&experiment.plan, n),
         unreadable_card(n),
     ]
 }
@@ -102,13 +109,11 @@ pub(super) fn body(experiment: &Experiment, ending: &Ending, n: Link) -> String 
     match ending {
         Ending::Planned | Ending::Underway => out.push_str("Pending.\n"),
         Ending::Starved(_) | Ending::Unchanged => out.push_str("Inconclusive: both arms give the same answer to every canary prompt. The installation gate then closed the experiment before any evaluation seed was spent.\n"),
-        Ending::NoHeadroom => out.push_str("The headroom gate stopped the run: on the calibration seed at least one family scores so high that the required gain does not fit below the ceiling. The evaluation seeds were not spent on it.\n"),
+        Ending::NoHeadroom | Ending::Killed => {
+            out.push_str(&rules::stopped(plan, ending, n).unwrap_or_default());
+        }
         Ending::Decided { outcome, change } => {
-            let verdict = match outcome {
-                Outcome::Positive => "Every leg of the preregistered rule holds: **positive**.",
-                Outcome::Negative => "The interval lies below the smallest gain that counts: **negative**.",
-                Outcome::Inconclusive => "The preregistered rule is not met, and a gain that counts is not excluded: **inconclusive**.",
-            };
+            let verdict = rules::verdict(plan, *outcome);
             out.push_str(&format!(
                 "On {} paired tasks the {} went from {} to {}{}. Replies without a readable answer went from {} to {} of all. {verdict}{}\n",
                 n("delta.n"),
@@ -140,6 +145,7 @@ pub(super) fn log_ended(ending: &Ending) -> Option<String> {
             Some("Both arms answered every canary alike, and nothing was evaluated.".into())
         }
         Ending::NoHeadroom => Some("The headroom gate refused the evaluation.".into()),
+        Ending::Killed => Some("The kill gate stopped the experiment before the second arm ran.".into()),
         Ending::Decided { outcome, .. } => Some(format!(
             "Both arms were evaluated. By the rule written down beforehand the outcome is {}.",
             outcome.as_str()
@@ -150,6 +156,11 @@ pub(super) fn log_ended(ending: &Ending) -> Option<String> {
 /// Title and status of the claim that an outcome supports.
 pub(super) fn claim(plan: &Plan, outcome: Outcome, change: Change) -> (String, &'static str) {
     let (base, treatment) = arms(plan);
+    let shown = outcome == Outcome::Positive || (outcome == Outcome::Negative && change == Change::Interval);
+    let what = format!("On these tasks {treatment} in place of {base}");
+    if let Some(title) = rules::claim(plan, outcome, &what, "the score") {
+        return (title, if shown { "promising" } else { "proposed" });
+    }
     match outcome {
         Outcome::Positive => (format!("On these tasks {treatment} scores higher than {base}"), "promising"),
         Outcome::Negative => (

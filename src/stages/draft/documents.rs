@@ -1,7 +1,7 @@
 //! Drafted documents put together: front matter, cards, figures and derivations around the wording.
 
 use super::wording::{self, Link};
-use super::{Change, DEMO_MARKER, Ending, comparison};
+use super::{Change, DEMO_MARKER, Ending, comparison, rules};
 use crate::claims::derivation::Weight;
 use crate::claims::number::{self, Style};
 use crate::experiment::{Deploy, Plan};
@@ -28,7 +28,7 @@ fn toml_string(text: &str) -> String {
 fn link(experiment: &Experiment, what: &str) -> String {
     let style = Style { plus: true, ..Style::plain(2) };
     let printed = match what {
-        "bar" => number::format(experiment.plan.decision.minimum_delta, &style),
+        "bar" => number::format(experiment.plan.decision.bar(), &style),
         _ => String::new(),
     };
     format!("[{printed}](derive:{}.{what})", experiment.slug)
@@ -91,7 +91,7 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending, started: &str, to
         ));
     }
     out.push_str(&match ending {
-        Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom => "\n".to_string(),
+        Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom | Ending::Killed => "\n".to_string(),
         Ending::Planned | Ending::Underway | Ending::Decided { .. } => {
             let training = if compared { "" } else { TRAINING };
             format!("{}\n{}{training}", figures(experiment, ending, &n), of_plan(&episodes(compared), plan))
@@ -101,6 +101,7 @@ pub(super) fn report(experiment: &Experiment, ending: &Ending, started: &str, to
     if *ending == Ending::NoHeadroom {
         out.push_str(&of_plan(HEADROOM, plan));
     }
+    out.push_str(&rules::derivations(plan, ending));
     out.push_str("+++\n");
     out.push_str(&wording::body(experiment, ending, &n));
     out
@@ -125,6 +126,7 @@ fn of_plan(derivations: &str, plan: &Plan) -> String {
         Weight::Family => "weight = \"family\"\n",
     };
     let line = |line: &str| match line {
+        "of = \"decision.minimum_delta\"" => format!("of = {}\n", toml_string(plan.decision.bar_path())),
         "of = \"reward\"" => format!("of = {}\n", toml_string(&metric.of)),
         "estimator = \"paired_delta\"" => format!("{line}\n{weight}"),
         arms if arms.starts_with("arms = ") => {

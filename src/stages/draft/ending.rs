@@ -4,7 +4,7 @@
 use crate::error::Result;
 use crate::experiment::{Stage, lock, receipts};
 use crate::stages::Experiment;
-use crate::stages::receipts::{DecisionReceipt, HarvestReceipt, HeadroomReceipt, MergeReceipt};
+use crate::stages::receipts::{DecisionReceipt, HarvestReceipt, HeadroomReceipt, KillReceipt, MergeReceipt};
 use crate::stats::decision::{Decision, Outcome};
 
 /// How far the experiment got: what its texts can speak of.
@@ -18,8 +18,10 @@ pub enum Ending {
     Starved(String),
     /// The trained adapter changes no canary; nothing was evaluated.
     Unchanged,
-    /// A gate found that the plan could not succeed.
+    /// The headroom gate found that the plan could not succeed.
     NoHeadroom,
+    /// The mechanism gate found that the treatment has nothing to work on.
+    Killed,
     /// It was decided.
     Decided {
         /// By the plan's rule.
@@ -68,6 +70,9 @@ impl Ending {
         if let Some(HeadroomReceipt { passed: false, .. }) = receipts::read(root, "headroom")? {
             return Ok(Ending::NoHeadroom);
         }
+        if let Some(KillReceipt { passed: false, .. }) = receipts::read(root, "kill")? {
+            return Ok(Ending::Killed);
+        }
         if let Some(MergeReceipt { passed: false, .. }) = receipts::read(root, "merge")? {
             return Ok(Ending::Unchanged);
         }
@@ -87,6 +92,11 @@ impl Ending {
         matches!(self, Ending::Planned | Ending::Underway)
     }
 
+    /// Whether a gate or a stage ended it before it was decided.
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self, Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom | Ending::Killed)
+    }
+
     /// One word or two for people, such as `inconclusive: starved`.
     pub fn words(&self) -> String {
         match self {
@@ -94,7 +104,7 @@ impl Ending {
             Ending::Underway => "in progress".into(),
             Ending::Starved(_) => "inconclusive: starved".into(),
             Ending::Unchanged => "inconclusive: the adapter changes nothing".into(),
-            Ending::NoHeadroom => "design-negative".into(),
+            Ending::NoHeadroom | Ending::Killed => "design-negative".into(),
             Ending::Decided { outcome, .. } => outcome.as_str().into(),
         }
     }
@@ -104,7 +114,7 @@ impl Ending {
         match self {
             Ending::Planned => "planned",
             Ending::Underway => "in-progress",
-            Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom => "stopped",
+            Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom | Ending::Killed => "stopped",
             Ending::Decided { .. } => "finished",
         }
     }
@@ -114,7 +124,7 @@ impl Ending {
         match self {
             Ending::Planned | Ending::Underway => None,
             Ending::Starved(_) | Ending::Unchanged => Some("inconclusive"),
-            Ending::NoHeadroom => Some("design-negative"),
+            Ending::NoHeadroom | Ending::Killed => Some("design-negative"),
             Ending::Decided { outcome, .. } => Some(outcome.as_str()),
         }
     }

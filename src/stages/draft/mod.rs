@@ -5,6 +5,7 @@
 mod comparison;
 mod documents;
 mod ending;
+mod rules;
 mod wording;
 
 pub use ending::{Change, Ending};
@@ -288,6 +289,7 @@ minimum_delta = 0.03
             Ending::Underway,
             Ending::Unchanged,
             Ending::NoHeadroom,
+            Ending::Killed,
             POSITIVE,
             Ending::Decided { outcome: Outcome::Negative, change: Change::Interval },
             Ending::Decided { outcome: Outcome::Inconclusive, change: Change::Few },
@@ -412,6 +414,7 @@ minimum_delta = 0.03
             Ending::Starved("59 rows were kept".into()),
             Ending::Unchanged,
             Ending::NoHeadroom,
+            Ending::Killed,
         ];
         for outcome in [Outcome::Positive, Outcome::Negative, Outcome::Inconclusive] {
             for change in [Change::Undefined, Change::Nothing, Change::Point, Change::Few, Change::Interval] {

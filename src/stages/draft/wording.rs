@@ -1,6 +1,6 @@
 //! What drafted reports, logs and claims say, in sentences. Every number in them is an empty link.
 
-use super::{Change, Ending, comparison};
+use super::{Change, Ending, comparison, rules};
 use crate::claims::derivation::Weight;
 use crate::experiment::{Deploy, Plan};
 use crate::stages::Experiment;
@@ -50,7 +50,12 @@ pub(super) fn remark(change: Change) -> &'static str {
 /// The line under the title.
 pub(super) fn tagline(plan: &Plan, ending: &Ending) -> &'static str {
     if comparison::is_one(plan) {
-        return comparison::tagline(ending);
+        return comparison::tagline(plan, ending);
+    }
+    if let Ending::Decided { outcome, .. } = ending
+        && let Some(line) = rules::tagline(plan, *outcome)
+    {
+        return line;
     }
     match ending {
         Ending::Planned => "Planned; nothing has run yet",
@@ -58,6 +63,7 @@ pub(super) fn tagline(plan: &Plan, ending: &Ending) -> &'static str {
         Ending::Starved(_) => "The model solved too little of its own homework to learn from",
         Ending::Unchanged => "The lessons left no trace in the answers",
         Ending::NoHeadroom => "The plan asked for more than the scale has left",
+        Ending::Killed => "Stopped by a gate of its own plan",
         Ending::Decided { outcome: Outcome::Positive, .. } => {
             "It had the answers, and did not write them down"
         }
@@ -80,7 +86,8 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
             n("samples"), n("kept"), n("kept_families"), n("required_rows"), n("required_families")
         ),
         Ending::Unchanged => "Nothing about the tasks: with and without the adapter the model gives the same answer to every canary prompt, so there was nothing to compare.".to_string(),
-        Ending::NoHeadroom => "Nothing about training: in at least one family the untrained model already scores too near the top for the required gain to fit.".to_string(),
+        Ending::NoHeadroom => format!("Nothing about training: {}.", rules::no_room(&experiment.plan, "the untrained model")),
+        Ending::Killed => format!("Nothing about training. {}", rules::killed(&experiment.plan, n)),
         Ending::Decided { outcome, change } => {
             let lead = match outcome {
                 Outcome::Positive => "Yes, for this adapter.",
@@ -95,7 +102,13 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
     };
     [
         ("idea", if shown { "A model that is shown how to answer can often do what it fails to do unprompted. Its own correct answers, once checked, can serve as lessons." } else { "A model that answers the same task several times is sometimes right. Its own correct answers, once checked, can serve as lessons." }.into()),
-        ("question", if shown { "If a small model is trained on answers it gave itself while it was being shown examples, does it do better when nobody shows it anything?" } else { "If a small model is trained on those of its own answers that a verifier accepted, does it do better on tasks it has not seen?" }.into()),
+        ("question", if shown {
+            let better = "does it do better when nobody shows it anything?";
+            format!("If a small model is trained on answers it gave itself while it was being shown examples, {}", rules::does_it(&experiment.plan, better))
+        } else {
+            let better = "does it do better on tasks it has not seen?";
+            format!("If a small model is trained on those of its own answers that a verifier accepted, {}", rules::does_it(&experiment.plan, better))
+        }),
         ("found", found),
         ("matters", "A score mixes what a model can work out with whether it hands the result in. Lessons from its own verified work can repair the second without teaching the first, and the difference shows in which answers could be read at all.".into()),
     ]
@@ -105,8 +118,8 @@ pub(super) fn plain(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'st
 pub(super) type Card = (String, String, String);
 
 /// The card of the pooled change.
-pub(super) fn change_card(n: Link) -> Card {
-    let bar = format!("the smallest gain that counts, set beforehand: {}", n("bar"));
+pub(super) fn change_card(plan: &Plan, n: Link) -> Card {
+    let bar = format!("{}: {}", rules::bar(plan), n("bar"));
     ("Change on the same tasks".into(), n("delta"), bar)
 }
 
@@ -134,7 +147,7 @@ pub(super) fn cards(experiment: &Experiment, ending: &Ending, n: Link) -> Vec<Ca
                 format!("{} → {}", n("base"), n("treatment")),
                 format!("{}, from zero to one", score(&experiment.plan)),
             ),
-            change_card(n),
+            change_card(&experiment.plan, n),
             card(
                 "Change in the family kept out of training",
                 n("delta_held_out"),
@@ -142,7 +155,7 @@ pub(super) fn cards(experiment: &Experiment, ending: &Ending, n: Link) -> Vec<Ca
             ),
             unreadable_card(n),
         ],
-        Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom => vec![harvest],
+        Ending::Starved(_) | Ending::Unchanged | Ending::NoHeadroom | Ending::Killed => vec![harvest],
     }
 }
 
@@ -162,16 +175,29 @@ pub(super) fn forest(experiment: &Experiment, ending: &Ending, n: Link) -> [(&'s
     };
     [
         ("title", "Change in score, by family and by event".into()),
-        ("how_to_read", "One row is one family or one event: both arms answer the same fresh tasks. The mark is treatment minus base, the line its interval. Right of the dashed line the gain is large enough to count. The diamond takes all tasks together.".into()),
+        (
+            "how_to_read",
+            format!(
+                "One row is one family or one event: both arms answer the same fresh tasks. The mark is treatment minus base, the line its interval. {} The diamond takes all tasks together.",
+                rules::dashed(&experiment.plan)
+            ),
+        ),
         ("takeaway", takeaway),
-        ("technical", format!("Estimand: the mean over shared tasks of treatment minus base, {}. Intervals are expanded-percentile paired bootstraps over tasks, t below ten tasks. {}", match experiment.plan.decision.metric.weight {
-            Weight::Task => "each task weighing the same",
-            Weight::Family => "each family weighing the same",
-        }, if comparison::is_one(&experiment.plan) {
-            "They speak of these arms as they are."
-        } else {
-            "One training seed: they speak of this adapter, not of the recipe."
-        })),
+        (
+            "technical",
+            format!(
+                "Estimand: the mean over shared tasks of treatment minus base, {}. Intervals are expanded-percentile paired bootstraps over tasks, t below ten tasks. {}",
+                match experiment.plan.decision.metric.weight {
+                    Weight::Task => "each task weighing the same",
+                    Weight::Family => "each family weighing the same",
+                },
+                if comparison::is_one(&experiment.plan) {
+                    "They speak of these arms as they are."
+                } else {
+                    "One training seed: they speak of this adapter, not of the recipe."
+                }
+            ),
+        ),
     ]
 }
 
@@ -248,7 +274,9 @@ pub(super) fn body(experiment: &Experiment, ending: &Ending, n: Link) -> String 
             "Inconclusive: the adapter changes nothing. The harvest kept {} of {} samples, from {} families, and an adapter was trained on them; merged into the weights it leaves the answer to every canary prompt as it was. The installation gate then closed the experiment before any evaluation seed was spent.\n",
             n("kept"), n("samples"), n("kept_families")
         )),
-        Ending::NoHeadroom => out.push_str("The headroom gate stopped the run: on the calibration seed at least one family scores so high that the required gain does not fit below the ceiling. The evaluation seeds were not spent on it.\n"),
+        Ending::NoHeadroom | Ending::Killed => {
+            out.push_str(&rules::stopped(plan, ending, n).unwrap_or_default());
+        }
         Ending::Decided { outcome, change } => out.push_str(&decided(plan, *outcome, *change, n)),
     }
     out.push_str("\n## Limits\n\nOne training seed: the result speaks of this adapter, not of the recipe. The tasks are invented and small, and the family kept out of training is a near neighbour of those in it.\n");
@@ -256,13 +284,7 @@ pub(super) fn body(experiment: &Experiment, ending: &Ending, n: Link) -> String 
 }
 
 fn decided(plan: &Plan, outcome: Outcome, change: Change, n: Link) -> String {
-    let verdict = match outcome {
-        Outcome::Positive => "Every leg of the preregistered rule holds: **positive**.",
-        Outcome::Negative => "The interval lies below the smallest gain that counts: **negative**.",
-        Outcome::Inconclusive => {
-            "The preregistered rule is not met, and a gain that counts is not excluded: **inconclusive**."
-        }
-    };
+    let verdict = rules::verdict(plan, outcome);
     let (moved, remark, score) = (changed(change, n), remark(change), score(plan));
     let mut out = format!(
         "The harvest kept {} of {} samples, from {} families. Training took {} steps over {} tokens; the loss went from {} to {}. All {} weight deltas found their place in the merged checkpoint, and {} of {} canary prompts changed under it.\n\nOn {} paired tasks the {score} went from {} to {}{moved}. In trained families the change was {}, in the one kept out {}. Replies without a readable answer went from {} to {} of all. {verdict}{remark}\n",
@@ -310,6 +332,9 @@ pub(super) fn log_ended(plan: &Plan, ending: &Ending, date: &str) -> Option<Stri
         Ending::NoHeadroom => {
             "Harvested, trained and merged; the headroom gate then refused the evaluation.".to_string()
         }
+        Ending::Killed => {
+            "Harvested, trained and merged; the kill gate then stopped the experiment before the treatment ran.".to_string()
+        }
         Ending::Decided { outcome, .. } => format!(
             "Harvested, trained, merged and evaluated. By the rule written down beforehand the outcome is {}.",
             outcome.as_str()
@@ -331,6 +356,11 @@ fn words(why: &str) -> &str {
 pub(super) fn claim(plan: &Plan, outcome: Outcome, change: Change) -> (String, &'static str) {
     if comparison::is_one(plan) {
         return comparison::claim(plan, outcome, change);
+    }
+    let shown = outcome == Outcome::Positive || (outcome == Outcome::Negative && change == Change::Interval);
+    let what = "One adapter, trained on the model's own verified answers,";
+    if let Some(title) = rules::claim(plan, outcome, what, "its score on unseen tasks") {
+        return (title, if shown { "promising" } else { "proposed" });
     }
     let (title, status) = match outcome {
         Outcome::Positive => (

@@ -250,7 +250,7 @@ fn write_queries(root: &Path, folder: &Path) -> Result<()> {
     fs_err::create_dir_all(folder)?;
     for (name, query) in &queries.written {
         let text = format!("-- {name}: start DuckDB in the workspace\n{query};\n");
-        crate::hash::write_atomic(&folder.join(format!("{name}.sql")), text.as_bytes())?;
+        fs_err::write(folder.join(format!("{name}.sql")), text)?;
     }
     super::progress::line(&format!("{} queries in {}", queries.written.len(), folder.display()));
     for (name, why) in &queries.without {

@@ -61,7 +61,7 @@ fn a_rule_with_a_margin_looks_for_no_gain() {
                 let text = drafted(&plan(rule, compared), &ending);
                 for word in [
                     "gain that counts",
-                    "gains",
+                    " gains",
                     "does better",
                     "do better",
                     "scores higher",

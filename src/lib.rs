@@ -28,6 +28,7 @@ pub mod publish;
 #[cfg(all(feature = "engine", feature = "site"))]
 pub mod quick;
 pub mod regular;
+pub mod rescore;
 #[cfg(feature = "serve")]
 pub mod serve;
 #[cfg(feature = "site")]

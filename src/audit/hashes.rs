@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path};
 
 /// Folders in which every file must be listed.
-const LISTED_FOLDERS: [&str; 6] = ["episodes", "calls", "harvest", "imported", "training", "transcripts"];
+const LISTED_FOLDERS: [&str; 7] =
+    ["episodes", "calls", "harvest", "imported", "superseded", "training", "transcripts"];
 /// Broken rows reported a file.
 const SHOWN: usize = 5;
 
@@ -259,7 +260,7 @@ pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Findin
         let is_lock = ["plan-harvest.json", "plan-train.json", "plan-evaluate.json"].contains(&name);
         let stages =
             ["harvest.json", "train.json", "merge.json", "headroom.json", "kill.json", "decision.json"];
-        if !is_lock && !stages.contains(&name) {
+        if !is_lock && super::superseded::number(name).is_none() && !stages.contains(&name) {
             let detail = "is the receipt of no stage".into();
             findings.push(Finding::new("receipt_file", &file, None, detail));
         }

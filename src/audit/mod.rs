@@ -30,6 +30,7 @@ mod sheet;
 mod signflip;
 pub mod sql;
 mod stated;
+mod superseded;
 #[cfg(test)]
 mod tests;
 mod training;
@@ -139,7 +140,12 @@ pub struct AuditReport {
 impl AuditReport {
     /// Adds what another check found in a text: a rule that is not the second road's own.
     pub fn add(&mut self, rule: &'static str, file: &str, detail: String) {
-        self.findings.push(Finding::new(rule, file, None, detail));
+        self.push(Finding::new(rule, file, None, detail));
+    }
+
+    /// Adds a finding of another check.
+    pub fn push(&mut self, finding: Finding) {
+        self.findings.push(finding);
         self.summary.findings = self.findings.len();
     }
 
@@ -191,6 +197,7 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
         let (receipts, wrong) = hashes::check_receipts(workspace, slug)?;
         findings.extend(wrong);
         files_checked += compared + receipts;
+        findings.extend(superseded::check(workspace, slug)?);
         findings.extend(unreadable);
         let (walked, wrong) = hashes::check_chains(chains, slug, &listing);
         findings.extend(wrong);

@@ -5,7 +5,7 @@
 use super::hashes::{head, json, sha256, sorted};
 use super::rules::{Gathered, evaluates, spending};
 use super::sheet::Sheet;
-use super::{Finding, decision, gates, receipts, units, verdicts, weights};
+use super::{Finding, decision, gates, receipts, superseded, units, verdicts, weights};
 use crate::claims::front_matter::Document;
 use crate::claims::report::{Lifecycle, ReportFront, Verdict};
 use crate::episode::columns::RowAt;
@@ -126,7 +126,7 @@ fn plan_lock(case: &Case, stage: Stage) -> Vec<Finding> {
         findings.push(wrong("the locked section does not match its own hash".into()));
     }
     match lock::section(case.plan, stage) {
-        Ok(now) if sorted(&now) != sorted(section) => {
+        Ok(now) if sorted(&now) != sorted(section) && !repaired(case, stage, section) => {
             let changed = lock::changed_paths(section, &now).join(", ");
             findings.push(wrong(format!("experiment.toml has changed since: {changed}")));
         }
@@ -163,6 +163,14 @@ fn plan_lock(case: &Case, stage: Stage) -> Vec<Finding> {
     findings
 }
 
+/// Whether the plan is the locked one but for a task file whose verifiers were repaired, as a rescore says.
+fn repaired(case: &Case, stage: Stage, section: &Value) -> bool {
+    superseded::earlier_tasks(case.workspace, case.slug, case.plan).into_iter().any(|earlier| {
+        lock::section(&lock::with_tasks(case.plan, earlier), stage)
+            .is_ok_and(|then| sorted(&then) == sorted(section))
+    })
+}
+
 /// Receipts that must stand, and gates that must have passed, because rows of later work exist.
 fn receipts_of_later_work(case: &Case) -> Vec<Finding> {
     let sheet = case.episodes;
@@ -189,7 +197,11 @@ fn receipts_of_later_work(case: &Case) -> Vec<Finding> {
         ("headroom", evaluated, "the plan was evaluated"),
         ("kill", evaluated, "the plan was evaluated"),
     ];
-    let bypassed = closed.into_iter().filter(|(gate, later, _)| *later && refused(case, gate));
+    // A gate that a repaired verifier would have closed was open when the work was done.
+    let was_open =
+        |gate: &str| gate == "headroom" && superseded::passed_before(case.workspace, case.slug, gate);
+    let bypassed =
+        closed.into_iter().filter(|(gate, later, _)| *later && refused(case, gate) && !was_open(gate));
     let bypassed =
         bypassed.map(|(gate, _, why)| ("gate_bypassed", gate, format!("did not pass, and yet {why}")));
     missing
@@ -213,8 +225,13 @@ fn verdict(case: &Case) -> Vec<Finding> {
     let outcome = decision.as_ref().and_then(|receipt| receipt.get("decision")?.get("outcome")?.as_str());
     let ended = ["harvest", "merge"].into_iter().any(|gate| refused(case, gate));
     let stated = outcome.unwrap_or(if ended { "inconclusive" } else { "" });
-    let mut findings: Vec<Finding> =
-        case.texts.iter().flat_map(|text| verdicts::contradictions(text, stated)).collect();
+    // Dated entries go on saying what was decided before a rescore.
+    let before = superseded::earlier_outcomes(case.workspace, case.slug);
+    let mut findings: Vec<Finding> = Vec::new();
+    for text in &case.texts {
+        let earlier = if text.path.ends_with("/log.md") { before.as_slice() } else { &[] };
+        findings.extend(verdicts::contradictions(text, stated, earlier));
+    }
     let wrong = |detail: String| Some(Finding::new("verdict", &file, None, detail));
     findings.extend(match (printed, outcome) {
         (Some(printed), Some(outcome)) if printed != outcome => {

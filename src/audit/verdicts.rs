@@ -12,12 +12,13 @@ const VERBS: [&str; 4] = [" is ", " was ", ": ", " remains "];
 const CONDITIONS: [&str; 6] = ["when ", "if ", "unless ", "only ", "where ", "as soon as "];
 
 /// Places of a text that state another outcome. `: **word**` in any emphasis counts as stated too, since
-/// reports end so.
-pub fn contradictions(document: &Document, outcome: &str) -> Vec<Finding> {
+/// reports end so. `earlier` are outcomes that the text may state beside it: a log's, of the time before a rescore.
+pub fn contradictions(document: &Document, outcome: &str, earlier: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for passage in document.passages() {
         let (prose, offsets) = flat(&links::scan(passage.text).prose);
-        for word in WORDS.iter().filter(|word| **word != outcome) {
+        let other = |word: &&&str| **word != outcome && earlier.iter().all(|was| was != **word);
+        for word in WORDS.iter().filter(other) {
             for (at, _) in prose.match_indices(word) {
                 if !states(&prose[..at], &prose[at + word.len()..]) {
                     continue;
@@ -79,7 +80,7 @@ mod tests {
 
     fn check(text: &str, count: usize) {
         let document = Document::split("r.md", text.into(), Front::Optional).unwrap();
-        assert_eq!(contradictions(&document, "inconclusive").len(), count, "{text}");
+        assert_eq!(contradictions(&document, "inconclusive", &[]).len(), count, "{text}");
     }
 
     #[test]

@@ -69,7 +69,12 @@ impl Book {
     /// once. A derivation that cannot be computed as declared is kept with its problem: see [`Book::refused`].
     /// Errors when a data file cannot be read.
     pub fn build(root: &Path, texts: &Texts) -> Result<Book> {
-        let store = Store::new(root);
+        Book::build_with(root, texts, &BTreeMap::new())
+    }
+
+    /// As [`Book::build`], but some data files, by path relative to the workspace, are read as these bytes.
+    pub fn build_with(root: &Path, texts: &Texts, instead: &BTreeMap<String, Vec<u8>>) -> Result<Book> {
+        let store = Store::with(root, instead);
         let mut slugs: BTreeSet<String> = store.slugs()?.into_iter().collect();
         slugs.extend(texts.experiments.keys().cloned());
         let mut book = Book::default();

@@ -117,6 +117,11 @@ fn edits(
     out
 }
 
+/// What an update would write in the place of a printed number; `None` where it stays as it is.
+pub fn updated(printed: &str, resolved: &Resolved<'_>, part: &str) -> Option<String> {
+    wanted(printed, resolved, part, Options { update: true, dry_run: true })
+}
+
 /// The text to write, or `None` where the link stays as it is.
 fn wanted(printed: &str, resolved: &Resolved<'_>, part: &str, options: Options) -> Option<String> {
     let empty = printed.trim().is_empty();

@@ -1,15 +1,14 @@
-//! The verbs that need no engine: compare, new, status, fill, claims, audit, site, gym.
+//! The verbs that need no engine: compare, new, status, fill, claims, site, gym.
 
 use super::progress::Terminal;
 use super::{Workspace, print, print_json};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::stages::{Experiment, draft, status as stage_status};
 use crate::write_lock::WriteLock;
 use std::io::IsTerminal;
-use std::path::Path;
 
 /// Width of the terminal, else what `COLUMNS` says, else a readable default.
-fn width() -> usize {
+pub(super) fn width() -> usize {
     let columns = match std::io::stdout().is_terminal() {
         true => Some(console::Term::stdout().size().1 as usize),
         false => std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok()),
@@ -18,7 +17,7 @@ fn width() -> usize {
 }
 
 /// A count with its noun, in the plural unless it is one.
-fn counted(n: usize, noun: &str) -> String {
+pub(super) fn counted(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
@@ -206,101 +205,6 @@ pub fn claims(command: &ClaimsCommand, terminal: &Terminal) -> Result<u8> {
         ))?;
     }
     Ok(u8::from(!outcome.findings.is_empty()))
-}
-
-/// Options of `audit`.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:
-  rederive audit --workspace demo
-  rederive audit --json | jq '.findings'
-  rederive audit --sql queries && duckdb -f queries/my-try.delta.sql
-  rederive audit --unbound
-
-Hashes are checked first, then rules, then every number is recomputed from the rows.
-Exit code 1 when a number mismatches or a rule is broken.")]
-pub struct AuditArgs {
-    #[command(flatten)]
-    workspace: Workspace,
-    /// Write a DuckDB query for every derivation into this folder, one file each, to be run in the workspace
-    #[arg(long, value_name = "DIR")]
-    sql: Option<std::path::PathBuf>,
-    /// List the numbers in prose that no link binds, also where they are only counted, instead of auditing
-    #[arg(long)]
-    unbound: bool,
-    /// Print the whole report as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-/// Writes the queries of a workspace; files of other names in the folder are left alone.
-fn write_queries(root: &Path, folder: &Path) -> Result<()> {
-    let book = crate::claims::Book::build(root, &crate::claims::Texts::load(root)?)?;
-    let derivations = book
-        .entries()
-        .map(|entry| {
-            let sources = entry.outcome.as_ref().ok().map(|derived| &derived.sources);
-            let files = sources.map(|sources| sources.iter().map(|source| source.path.clone()).collect());
-            ((entry.scope.clone(), entry.id.clone()), (&entry.derivation, files))
-        })
-        .collect();
-    let number =
-        |reference: &crate::claims::derivation::Reference| book.resolve(reference).ok()?.number.get();
-    let queries =
-        crate::audit::queries::of(&crate::audit::queries::Declared { derivations, number: &number });
-    fs_err::create_dir_all(folder)?;
-    for (name, query) in &queries.written {
-        let text = format!("-- {name}: start DuckDB in the workspace\n{query};\n");
-        fs_err::write(folder.join(format!("{name}.sql")), text)?;
-    }
-    super::progress::line(&format!("{} queries in {}", queries.written.len(), folder.display()));
-    for (name, why) in &queries.without {
-        super::progress::line(&format!("none for {name}: {why}"));
-    }
-    Ok(())
-}
-
-/// Lists bare numbers; exit code 1 where one stands in a headline.
-fn unbound(root: &Path, json: bool) -> Result<u8> {
-    let all = crate::claims::check::bare(&crate::claims::Texts::load(root)?);
-    if json {
-        print_json(&all)?;
-    } else {
-        for bare in &all {
-            let note = if bare.refused { "  refused here" } else { "" };
-            print(&format!("{}:{}: {}{note}\n", bare.file, bare.line, bare.text))?;
-        }
-        print(&format!("{} without a link\n", counted(all.len(), "number")))?;
-    }
-    Ok(u8::from(all.iter().any(|bare| bare.refused)))
-}
-
-/// `rederive audit`
-pub fn audit(args: &AuditArgs, terminal: &Terminal) -> Result<u8> {
-    let root = args.workspace.workspace.clone();
-    if !root.join("data").is_dir() {
-        return Err(Error::invalid("there is no `data/` here, so this is no workspace")
-            .at(root.display())
-            .hint("name one with `--workspace DIR`"));
-    }
-    if let Some(folder) = &args.sql {
-        write_queries(&root, folder)?;
-    }
-    if args.unbound {
-        return unbound(&root, args.json);
-    }
-    let report = super::until_stopped("audit", terminal, move || {
-        let mut report = crate::audit::audit(&root, crate::audit::Options::default())?;
-        for bare in crate::claims::check::unbound(&crate::claims::Texts::load(&root)?) {
-            report.add(bare.rule, &bare.file, format!("line {}: {}", bare.line, bare.text));
-        }
-        Ok(report)
-    })?;
-    if args.json {
-        print_json(&report)?;
-    } else {
-        print(&report.render(width()))?;
-    }
-    Ok(u8::from(!report.passed()))
 }
 
 /// The website.

@@ -93,20 +93,7 @@ fn stage<R: serde::Serialize>(
         (Err(_), Ending::Planned) => Ok(draft::Texts::default()),
         _ => draft::texts(&experiment, &ending),
     });
-    match followed {
-        Ok(texts) => {
-            for path in &texts.written {
-                terminal.say(&format!("drafted {}; `rederive fill` writes its numbers", path.display()));
-            }
-            if let Some((path, lifecycle)) = &texts.behind {
-                let path = path.display();
-                terminal.say(&format!(
-                    "{path} was edited and stays as it is: its `lifecycle` is now to say `{lifecycle}`"
-                ));
-            }
-        }
-        Err(e) => terminal.say(&format!("warning: the drafted texts were not renewed: {e}")),
-    }
+    super::drafts::say(followed, terminal);
     let receipt = ended?;
     if args.json {
         print_json(&receipt)?;

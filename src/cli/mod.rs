@@ -1,10 +1,12 @@
 //! The command line: arguments in, library calls, results on standard output, progress on
 //! standard error, exit codes. Holds no logic of its own.
 
+mod audit;
 #[cfg(feature = "engine")]
 mod bench;
 #[cfg(feature = "engine")]
 mod device;
+mod drafts;
 mod evidence;
 mod import;
 #[cfg(feature = "engine")]
@@ -13,6 +15,7 @@ mod lab;
 mod models;
 pub mod progress;
 pub mod reference;
+mod rescore;
 #[cfg(feature = "serve")]
 mod serve;
 mod tasks;
@@ -85,7 +88,9 @@ enum Command {
     #[command(subcommand, after_long_help = "Example:\n  rederive claims check --workspace demo")]
     Claims(evidence::ClaimsCommand),
     /// Recompute every printed number from the raw rows by a second, independent road
-    Audit(evidence::AuditArgs),
+    Audit(audit::AuditArgs),
+    /// Judge kept transcripts again with a repaired verifier, and write a new version of the rows
+    Rescore(rescore::RescoreArgs),
     /// The website
     #[cfg(feature = "site")]
     #[command(
@@ -176,7 +181,8 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Status(args) => evidence::status(&args),
         Command::Fill(args) => evidence::fill(&args, &terminal),
         Command::Claims(command) => evidence::claims(&command, &terminal),
-        Command::Audit(args) => evidence::audit(&args, &terminal),
+        Command::Audit(args) => audit::audit(&args, &terminal),
+        Command::Rescore(args) => rescore::rescore(&args, &terminal),
         #[cfg(feature = "site")]
         Command::Site(command) => evidence::site(&command, &terminal),
         Command::Gym(command) => evidence::gym(&command, &terminal),

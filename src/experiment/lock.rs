@@ -2,8 +2,8 @@
 //! starts. Changing a locked section afterwards is refused and the changed keys are named;
 //! additions go into dated `[[amendments]]`, which no lock covers.
 
-use super::endpoint;
 use super::plan::Plan;
+use super::{endpoint, receipts};
 use crate::error::{Error, Result};
 use crate::hash;
 use crate::regular;
@@ -91,13 +91,46 @@ pub fn lock_path(experiment: &Path, stage: Stage) -> PathBuf {
     experiment.join("receipts").join(format!("plan-{}.json", stage.as_str()))
 }
 
-/// The hash of a stage's section; refuses a plan that no longer says what was locked. Locks nothing.
+/// The plan as it was under another task file.
+pub fn with_tasks(plan: &Plan, file_sha256: String) -> Plan {
+    let mut plan = plan.clone();
+    plan.tasks.file_sha256 = Some(file_sha256);
+    plan
+}
+
+/// Hashes that the plan's task file had before its verifiers were repaired, the latest first: each has a rescore
+/// receipt that says which file followed it.
+pub fn earlier_tasks(experiment: &Path, plan: &Plan) -> Result<Vec<String>> {
+    let Some(mut now) = plan.tasks.file_sha256.clone() else { return Ok(Vec::new()) };
+    let mut repairs = Vec::new();
+    let mut number = 1;
+    while let Some(receipt) = receipts::read::<serde_json::Value>(experiment, &format!("rescore-{number}"))? {
+        repairs.push(receipt["replaced"][plan.tasks.environment.as_str()].clone());
+        number += 1;
+    }
+    let mut earlier = Vec::new();
+    for repair in repairs.into_iter().rev() {
+        if let (Some(old), true) = (repair["old"].as_str(), repair["new"] == now.as_str()) {
+            now = old.to_owned();
+            earlier.push(now.clone());
+        }
+    }
+    Ok(earlier)
+}
+
+/// The hash of a stage's section; refuses a plan that no longer says what was locked, save that a task file whose
+/// verifiers were repaired counts as the one that was locked (the locked hash is then returned). Locks nothing.
 pub fn check(experiment: &Path, plan: &Plan, stage: Stage) -> Result<String> {
     let section = section(plan, stage)?;
     let sha256 = hash::sha256_json(&section)?;
     if let Some(lock) = read(experiment, stage)? {
         if lock.sha256 == sha256 {
             return Ok(sha256);
+        }
+        for earlier in earlier_tasks(experiment, plan)? {
+            if hash::sha256_json(&self::section(&with_tasks(plan, earlier), stage)?)? == lock.sha256 {
+                return Ok(lock.sha256);
+            }
         }
         let changed = changed_paths(&lock.section, &section).join(", ");
         return Err(Error::refused(format!(
@@ -214,5 +247,30 @@ mod tests {
         let text = fs_err::read_to_string(&path).unwrap().replace("\"rank\": 16", "\"rank\": 8");
         fs_err::write(&path, text).unwrap();
         assert!(read(dir.path(), Stage::Train).unwrap_err().to_string().contains("own hash"));
+    }
+
+    #[test]
+    fn a_task_file_counts_as_the_locked_one_where_rescores_lead_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut drawn = plan(GOOD);
+        drawn.tasks.environment = "tasks.jsonl".into();
+        let under = |file: &str| with_tasks(&drawn, file.into());
+        let hash = lock(dir.path(), &under("a"), Stage::Evaluate).unwrap();
+        let repair = |number: u64, old: &str, new: &str| {
+            let change = serde_json::json!({"old": old, "new": new});
+            let receipt = serde_json::json!({"number": number, "replaced": {"tasks.jsonl": change}});
+            receipts::write(dir.path(), &format!("rescore-{number}"), &receipt).unwrap();
+        };
+        assert!(check(dir.path(), &under("b"), Stage::Evaluate).is_err());
+        repair(1, "a", "b");
+        repair(2, "b", "c");
+        for file in ["a", "b", "c"] {
+            assert_eq!(check(dir.path(), &under(file), Stage::Evaluate).unwrap(), hash, "{file}");
+        }
+        assert!(check(dir.path(), &under("d"), Stage::Evaluate).is_err());
+        let mut other = under("c");
+        other.decision.minimum_delta = Some(0.5);
+        let error = check(dir.path(), &other, Stage::Evaluate).unwrap_err().to_string();
+        assert!(error.contains("decision.minimum_delta"), "{error}");
     }
 }

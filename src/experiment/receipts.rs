@@ -14,10 +14,15 @@ pub fn path(experiment: &Path, stage: &str) -> PathBuf {
 
 /// Writes a receipt atomically, with its own hash: `{"receipt": {…}, "sha256": "…"}`.
 pub fn write(experiment: &Path, stage: &str, receipt: &impl Serialize) -> Result<()> {
+    hash::write_atomic(&path(experiment, stage), &encode(receipt)?)
+}
+
+/// The bytes of a receipt's file.
+pub fn encode(receipt: &impl Serialize) -> Result<Vec<u8>> {
     let receipt = serde_json::to_value(receipt).map_err(|e| Error::invalid(e.to_string()))?;
     let signed = serde_json::json!({ "sha256": hash::sha256_json(&receipt)?, "receipt": receipt });
     let text = serde_json::to_string_pretty(&signed).map_err(|e| Error::invalid(e.to_string()))?;
-    hash::write_atomic(&path(experiment, stage), (text + "\n").as_bytes())
+    Ok((text + "\n").into_bytes())
 }
 
 /// Reads a receipt; `None` if the stage has not run. A receipt that does not match its own hash is refused.
@@ -32,9 +37,7 @@ pub fn sha256(experiment: &Path, stage: &str) -> Result<Option<String>> {
 }
 
 fn broken(experiment: &Path, stage: &str, why: &str) -> Error {
-    Error::invalid(format!("not a receipt: {why}"))
-        .at(path(experiment, stage).display())
-        .hint(format!("remove it and run `rederive {}` again", verb(stage)))
+    Error::invalid(format!("not a receipt: {why}")).at(path(experiment, stage).display()).hint(remedy(stage))
 }
 
 /// What a receipt says, and its hash, which it matches.
@@ -51,14 +54,19 @@ fn signed(experiment: &Path, stage: &str) -> Result<Option<(serde_json::Value, S
     if hash::sha256_json(receipt)? != claimed {
         return Err(Error::refused("the receipt does not match its own hash")
             .at(path.display())
-            .hint(format!("it was edited: remove it and run `rederive {}` again", verb(stage))));
+            .hint(format!("it was edited: {}", remedy(stage))));
     }
     Ok(Some((receipt.clone(), claimed.to_string())))
 }
 
-/// The command that writes a receipt.
-fn verb(stage: &str) -> &str {
-    if matches!(stage, "headroom" | "kill" | "decision") { "run" } else { stage }
+/// What to do about a receipt that cannot be used.
+fn remedy(stage: &str) -> String {
+    match stage {
+        // What it accounts for cannot be made a second time.
+        rescore if rescore.starts_with("rescore-") => "restore it from version control".into(),
+        "headroom" | "kill" | "decision" => "remove it and run `rederive run` again".into(),
+        verb => format!("remove it and run `rederive {verb}` again"),
+    }
 }
 
 /// Reads a receipt that must be there, naming the command that makes it.

@@ -46,7 +46,13 @@ pub(super) fn files(root: &Path) -> Result<Vec<FileInput>> {
 }
 
 fn contract(path: &str) -> &'static [Column] {
-    match path.split('/').next() {
+    let mut parts = path.split('/');
+    // An earlier version of a file lies below `superseded/<n>/`.
+    let first = match parts.next() {
+        Some("superseded") => parts.nth(1),
+        first => first,
+    };
+    match first {
         Some("episodes") => EpisodeRow::COLUMNS,
         Some("calls") => CallRow::COLUMNS,
         Some("harvest") => HarvestRow::COLUMNS,

@@ -9,17 +9,35 @@ use crate::stats::decision::{Pooled, equivalence, non_inferiority, three_way};
 use crate::stats::{self, Arm, Estimate, Observation, Paired, estimate};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A unit's episodes: from the path of its file within the experiment folder to the file's SHA-256 and rows.
+pub type Units<'a> = dyn Fn(&str) -> Result<(String, Vec<EpisodeRow>)> + 'a;
+
+/// The episodes on disk, each file held against `hashes.json` and its own chain.
+pub fn on_disk(experiment: &Experiment) -> impl Fn(&str) -> Result<(String, Vec<EpisodeRow>)> + '_ {
+    |path| {
+        let listed = crate::episode::hashes::verify_file(&experiment.root, path)?;
+        Ok((listed.sha256, table::read_chain_checked(&experiment.root.join(path))?))
+    }
+}
+
 /// Decides and writes `receipts/decision.json`. The treatment is the second arm of the plan. Refused where a row
 /// was not made under this plan, for this experiment, by the arm and under the seed of its file.
 pub fn decide(experiment: &Experiment, plan_sha256: &str) -> Result<DecisionReceipt> {
+    let receipt = decision(experiment, plan_sha256, &on_disk(experiment))?;
+    receipts::write(&experiment.root, "decision", &receipt)?;
+    Ok(receipt)
+}
+
+/// What the rule gives on these units; writes nothing.
+pub fn decision(experiment: &Experiment, plan_sha256: &str, units: &Units) -> Result<DecisionReceipt> {
     let plan = &experiment.plan;
     let arms = [plan.arms[0].name.clone(), plan.arms[1].name.clone()];
     let mut rows = Vec::new();
     let mut files = BTreeMap::new();
     for arm in &arms {
         for seed in &plan.seeds.evaluate {
-            let (path, of_unit) = episodes(experiment, arm, *seed, plan_sha256)?;
-            files.insert(path.clone(), crate::hash::sha256_file(&experiment.root.join(&path))?);
+            let (path, sha256, of_unit) = episodes(experiment, arm, *seed, plan_sha256, units)?;
+            files.insert(path, sha256);
             rows.extend(of_unit);
         }
     }
@@ -27,7 +45,7 @@ pub fn decide(experiment: &Experiment, plan_sha256: &str) -> Result<DecisionRece
     let change = |rows: &[EpisodeRow]| change(experiment, rows, &key, &arms);
     let whole = change(&rows)?;
     let pooled = Pooled::of(whole.as_ref());
-    let null_spread = null_spread(experiment, plan_sha256)?;
+    let null_spread = null_spread(experiment, plan_sha256, units)?;
     let bar = plan.decision.bar();
     let decision = match plan.decision.rule {
         Rule::ThreeWay => {
@@ -48,16 +66,14 @@ pub fn decide(experiment: &Experiment, plan_sha256: &str) -> Result<DecisionRece
             equivalence(pooled, ninety, bar, [above, below])
         }
     };
-    let receipt = DecisionReceipt {
+    Ok(DecisionReceipt {
         plan_sha256: plan_sha256.to_string(),
         arms,
         decision,
         null_spread,
         looks: super::looks(experiment)?,
         files,
-    };
-    receipts::write(&experiment.root, "decision", &receipt)?;
-    Ok(receipt)
+    })
 }
 
 /// Level of the interval that two one-sided tests at .05 make.
@@ -74,9 +90,10 @@ pub fn base_by_family(
     experiment: &Experiment,
     purpose: Purpose,
     plan_sha256: &str,
+    units: &Units,
 ) -> Result<BTreeMap<String, f64>> {
     let mut scores: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for row in base_rows(experiment, purpose, plan_sha256)? {
+    for row in base_rows(experiment, purpose, plan_sha256, units)? {
         if let Some(reward) = row.reward {
             scores.entry(row.family).or_default().push(reward);
         }
@@ -86,12 +103,12 @@ pub fn base_by_family(
 
 /// Largest difference between the base arm's mean scores on any two null seeds: on disjoint
 /// seeds, since on the same ones greedy decoding gives 0 by construction.
-fn null_spread(experiment: &Experiment, plan_sha256: &str) -> Result<Option<f64>> {
+fn null_spread(experiment: &Experiment, plan_sha256: &str, units: &Units) -> Result<Option<f64>> {
     if experiment.plan.seeds.null.len() < 2 {
         return Ok(None);
     }
     let mut by_seed: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
-    for row in base_rows(experiment, Purpose::Null, plan_sha256)? {
+    for row in base_rows(experiment, Purpose::Null, plan_sha256, units)? {
         by_seed.entry(row.seed).or_default().extend(row.reward);
     }
     let means: Vec<f64> =
@@ -113,27 +130,27 @@ pub(super) fn base_rows(
     experiment: &Experiment,
     purpose: Purpose,
     plan_sha256: &str,
+    units: &Units,
 ) -> Result<Vec<EpisodeRow>> {
     let mut rows = Vec::new();
     for (of, seed) in experiment.plan.event_seeds() {
         if of == purpose {
-            rows.extend(episodes(experiment, &experiment.plan.base().name, seed, plan_sha256)?.1);
+            rows.extend(episodes(experiment, &experiment.plan.base().name, seed, plan_sha256, units)?.2);
         }
     }
     Ok(rows)
 }
 
-/// The episodes of one unit, with the path of their file; rows from elsewhere are refused.
+/// The episodes of one unit, with the path and SHA-256 of their file; rows from elsewhere are refused.
 fn episodes(
     experiment: &Experiment,
     arm: &str,
     seed: u64,
     plan_sha256: &str,
-) -> Result<(String, Vec<EpisodeRow>)> {
+    units: &Units,
+) -> Result<(String, String, Vec<EpisodeRow>)> {
     let path = format!("episodes/{arm}/{seed}.parquet");
-    let file = experiment.root.join(&path);
-    crate::episode::hashes::verify_file(&experiment.root, &path)?;
-    let rows: Vec<EpisodeRow> = table::read_chain_checked(&file)?;
+    let (sha256, rows) = units(&path)?;
     let foreign = rows.iter().position(|row| {
         row.experiment != experiment.slug
             || row.plan_sha256 != plan_sha256
@@ -141,12 +158,12 @@ fn episodes(
             || u64::try_from(row.seed) != Ok(seed)
     });
     match foreign {
-        None => Ok((path, rows)),
+        None => Ok((path, sha256, rows)),
         Some(at) => Err(Error::refused(format!(
             "the row was made by arm `{}` of `{}` under seed {} and plan {}",
             rows[at].arm, rows[at].experiment, rows[at].seed, rows[at].plan_sha256
         ))
-        .at(format!("{}: row {}", file.display(), at + 1))
+        .at(format!("{}: row {}", experiment.root.join(&path).display(), at + 1))
         .hint("rows of another experiment or plan decide nothing here: remove the file and run its unit")),
     }
 }

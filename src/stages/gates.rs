@@ -2,8 +2,8 @@
 //! calibration rows: room for the gain (`headroom`), and a mechanism to work on (`kill`). A gate
 //! that stops the plan ends the experiment as design-negative; no flag gets around it.
 
-use super::receipts::{Core, HeadroomReceipt, KillReceipt};
-use super::{Experiment, decide, earlier, shapes};
+use super::receipts::{HeadroomReceipt, KillReceipt};
+use super::{Experiment, decide, earlier, headroom, shapes};
 use crate::episode::{CallRow, hashes, table};
 use crate::error::{Error, Result};
 use crate::experiment::{Headroom, Kill, Purpose, Shape, receipts};
@@ -15,7 +15,7 @@ use std::path::Path;
 /// Applies the plan's gates in order and leaves their receipts.
 pub(super) fn check(experiment: &Experiment, plan_sha256: &str) -> Result<()> {
     if let Some(gate) = experiment.plan.headroom() {
-        headroom(experiment, gate, plan_sha256)?;
+        room(experiment, gate, plan_sha256)?;
     }
     if let Some(gate) = experiment.plan.kill() {
         kill(experiment, gate, plan_sha256)?;
@@ -25,8 +25,8 @@ pub(super) fn check(experiment: &Experiment, plan_sha256: &str) -> Result<()> {
 
 /// In every core the ceiling minus the baseline must exceed the required gain; the mean of all baselines must lie
 /// below a ceiling of its own where the plan has one.
-fn headroom(experiment: &Experiment, gate: &Headroom, plan_sha256: &str) -> Result<()> {
-    let receipt = measured_headroom(experiment, gate, plan_sha256)?;
+fn room(experiment: &Experiment, gate: &Headroom, plan_sha256: &str) -> Result<()> {
+    let receipt = headroom::measure(experiment, gate, plan_sha256, &decide::on_disk(experiment))?;
     let told = receipts::read::<HeadroomReceipt>(&experiment.root, "headroom")?;
     if let Some(told) = &told {
         earlier::of_plan(&experiment.root, "headroom", &told.plan_sha256, plan_sha256)?;
@@ -58,48 +58,6 @@ fn headroom(experiment: &Experiment, gate: &Headroom, plan_sha256: &str) -> Resu
     Err(stopped(experiment, "headroom", format!("{what}: {}", why.join(", "))))
 }
 
-fn measured_headroom(experiment: &Experiment, gate: &Headroom, plan_sha256: &str) -> Result<HeadroomReceipt> {
-    let base = decide::base_by_family(experiment, Purpose::Calibrate, plan_sha256)?;
-    let families = experiment.plan.families();
-    let each = || families.map(|family| (family.clone(), vec![family.clone()])).collect();
-    let groups: BTreeMap<String, Vec<String>> = gate.cores.clone().unwrap_or_else(each);
-    let mut cores = BTreeMap::new();
-    for (name, families) in groups {
-        let mut scores = Vec::with_capacity(families.len());
-        for family in &families {
-            scores.push(*base.get(family).ok_or_else(|| {
-                Error::refused(format!(
-                    "no calibration episode of family `{family}` has a score, so core `{name}` cannot be judged"
-                ))
-                .at(format!("{}: [seeds] calibrate", experiment.root.join("experiment.toml").display()))
-                .hint("run it again where the infrastructure failed")
-            })?);
-        }
-        let baseline = mean(&scores);
-        let possible_gain = gate.ceiling - baseline;
-        let required = baseline + gate.minimum_delta;
-        let feasible = possible_gain > gate.minimum_delta + SAME;
-        cores.insert(name, Core { families, baseline, required, possible_gain, feasible });
-    }
-    let baselines: Vec<f64> = cores.values().map(|core| core.baseline).collect();
-    let baseline = (!baselines.is_empty()).then(|| mean(&baselines));
-    let below = match (baseline, gate.baseline_ceiling) {
-        (Some(mean), Some(most)) => mean < most - SAME,
-        _ => true,
-    };
-    Ok(HeadroomReceipt {
-        passed: below && cores.values().all(|core| core.feasible),
-        plan_sha256: plan_sha256.to_string(),
-        ceiling: gate.ceiling,
-        minimum_delta: gate.minimum_delta,
-        base,
-        cores,
-        baseline,
-        baseline_ceiling: gate.baseline_ceiling,
-        files: files(experiment, &["episodes"])?,
-    })
-}
-
 /// Stops the experiment where enough of the episodes that ended for a chosen reason have the shape that the
 /// treatment could not help.
 fn kill(experiment: &Experiment, gate: &Kill, plan_sha256: &str) -> Result<()> {
@@ -129,7 +87,8 @@ fn measured_kill(experiment: &Experiment, gate: &Kill, plan_sha256: &str) -> Res
     let plan = &experiment.plan;
     let harness = &plan.harness.evaluate;
     let cap = harness.answer_tokens + harness.think_tokens.unwrap_or(0);
-    let episodes = decide::base_rows(experiment, Purpose::Calibrate, plan_sha256)?;
+    let episodes =
+        decide::base_rows(experiment, Purpose::Calibrate, plan_sha256, &decide::on_disk(experiment))?;
     let calls = calls(experiment)?;
     let mut of: BTreeMap<(i64, &str, i64), Vec<&CallRow>> = BTreeMap::new();
     for call in &calls {
@@ -214,10 +173,6 @@ fn stopped(experiment: &Experiment, gate: &str, what: String) -> Error {
 
 fn named(reasons: &[String]) -> String {
     reasons.iter().map(|reason| format!("`{reason}`")).collect::<Vec<_>>().join(" or ")
-}
-
-fn mean(numbers: &[f64]) -> f64 {
-    numbers.iter().sum::<f64>() / numbers.len() as f64
 }
 
 #[cfg(test)]

@@ -5,12 +5,15 @@ use super::Experiment;
 use crate::error::Result;
 use crate::experiment::{Purpose, Stage, ledger, lock};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Evaluation events (an experiment under a seed) that drew tasks from the file that this experiment draws from,
 /// in the order of the ledger up to this experiment's last one; all there are while it has spent none. `None`
 /// where tasks are made from seeds. A file is known by its hash, wherever a copy of it lies.
 pub fn looks(experiment: &Experiment) -> Result<Option<usize>> {
-    let Some(own) = experiment.plan.tasks.file_sha256.as_deref() else { return Ok(None) };
+    let Some(named) = experiment.plan.tasks.file_sha256.clone() else { return Ok(None) };
+    // A file whose verifiers were repaired is known by what was locked.
+    let own = drew_from(&experiment.root)?.unwrap_or(named);
     let mut events = ledger::read(&experiment.workspace)?;
     events.retain(|spent| spent.purpose == Purpose::Evaluate);
     if let Some(last) = events.iter().rposition(|spent| spent.experiment == experiment.slug) {
@@ -23,10 +26,7 @@ pub fn looks(experiment: &Experiment) -> Result<Option<usize>> {
             Some(same) => *same,
             None => {
                 let folder = experiment.workspace.join("data").join(&spent.experiment);
-                let lock = lock::read(&folder, Stage::Evaluate)?;
-                let file =
-                    lock.as_ref().and_then(|lock| lock.section.get("tasks")?.get("file_sha256")?.as_str());
-                let same = file == Some(own);
+                let same = drew_from(&folder)?.as_deref() == Some(&own);
                 known.insert(spent.experiment, same);
                 same
             }
@@ -36,12 +36,17 @@ pub fn looks(experiment: &Experiment) -> Result<Option<usize>> {
     Ok(Some(count))
 }
 
+/// The hash of the file of tasks that an experiment was locked on.
+fn drew_from(folder: &Path) -> Result<Option<String>> {
+    let lock = lock::read(folder, Stage::Evaluate)?;
+    Ok(lock.and_then(|lock| Some(lock.section.get("tasks")?.get("file_sha256")?.as_str()?.to_owned())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::experiment::Plan;
     use crate::experiment::plan::plan_path;
-    use std::path::Path;
 
     /// An experiment on a set of tasks, locked, with its events spent.
     fn made(workspace: &Path, slug: &str, tasks: &str, seeds: &[u64]) -> Experiment {

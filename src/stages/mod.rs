@@ -16,6 +16,7 @@ mod examples;
 mod gates;
 #[cfg(feature = "engine")]
 pub mod harvest;
+pub mod headroom;
 #[cfg(feature = "engine")]
 pub mod lab;
 mod looks;

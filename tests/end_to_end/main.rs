@@ -16,6 +16,8 @@ mod invariance;
 mod planned;
 mod published;
 mod reference;
+#[cfg(all(feature = "engine", feature = "site", unix))]
+mod rescore;
 #[cfg(all(feature = "serve", unix))]
 mod serve;
 #[cfg(all(feature = "engine", feature = "site", unix))]

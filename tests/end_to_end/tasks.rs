@@ -33,7 +33,7 @@ fn write_tasks(path: &Path) {
 }
 
 /// A workspace with the demo's tiny model and an experiment on a task set.
-fn workspace() -> (tempfile::TempDir, PathBuf) {
+pub fn workspace() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let lab = folder.path().join("lab");
     expect(0, &["new", "own", "--workspace", text(&lab)]);
@@ -50,7 +50,7 @@ fn workspace() -> (tempfile::TempDir, PathBuf) {
     (folder, lab)
 }
 
-fn episodes(lab: &Path) -> Vec<EpisodeRow> {
+pub fn episodes(lab: &Path) -> Vec<EpisodeRow> {
     let mut rows = Vec::new();
     for entry in walkdir::WalkDir::new(lab.join("data/own/episodes")).sort_by_file_name() {
         let entry = entry.unwrap();

@@ -88,6 +88,50 @@ impl TaskSet {
         })
     }
 
+    /// Tasks of the file.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether there are none, which no file that can be opened has.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Requires that only the judging differs from an earlier file: line by line the same ids, questions, families,
+    /// levels and splits, whatever the answers and verifiers. The error names what is another task.
+    pub fn asks_the_same(&self, earlier: &TaskSet) -> Result<()> {
+        if self.lines.len() != earlier.lines.len() {
+            return Err(Error::refused(format!(
+                "has {} tasks, and {} has {}",
+                self.lines.len(),
+                earlier.path.display(),
+                earlier.lines.len()
+            ))
+            .at(self.path.display())
+            .hint("other tasks are another plan: start a new experiment"));
+        }
+        for (now, was) in self.lines.iter().zip(&earlier.lines) {
+            let differs = [
+                ("id", now.id != was.id),
+                ("question", now.messages != was.messages),
+                ("family", now.family != was.family),
+                ("level", now.level != was.level),
+                ("split", now.split != was.split),
+            ];
+            if let Some((what, _)) = differs.iter().find(|(_, differs)| *differs) {
+                let hint = match *what {
+                    "id" => "a line without an `id` is named by its answer too: give it the one it had",
+                    _ => "only answers, verifiers and their options may be repaired",
+                };
+                return Err(Error::refused(format!("task `{}` has another {what} than before", was.id))
+                    .at(self.path.display())
+                    .hint(hint));
+            }
+        }
+        Ok(())
+    }
+
     /// Judges a reply to one of its tasks.
     pub fn judge(&self, id: &str, reply: &str) -> Result<Judgement> {
         Ok(self.line(id)?.verifier.judge(reply))

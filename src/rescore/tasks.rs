@@ -1,0 +1,78 @@
+//! A task file whose verifiers were repaired after the plan was locked: the file as it was is asked
+//! for, has to be the locked one, and may differ in its judging only.
+
+use super::unit::Replacement;
+use crate::environment::taskset::TaskSet;
+use crate::episode::hashes::FileHash;
+use crate::error::{Error, Result};
+use crate::experiment::{Stage, lock};
+use crate::hash::sha256_hex;
+use crate::stages::Experiment;
+use std::path::{Component, Path};
+
+/// A task file that takes the place of another.
+pub struct Repaired {
+    /// The file as it is now.
+    pub file: Replacement,
+    /// The bytes of the one before.
+    pub was: Vec<u8>,
+}
+
+/// The repaired task file of an experiment; `None` where its plan is still the locked one. Refused when the plan
+/// has changed in anything else, and when tasks were changed and not only their judging.
+pub fn repaired(experiment: &Experiment, was: Option<&Path>) -> Result<Option<Repaired>> {
+    let (root, plan) = (&experiment.root, &experiment.plan);
+    let place = || root.join(&plan.tasks.environment);
+    let Some(was) = was else {
+        return match locked(experiment, None) {
+            Err(Error::Refused(problem)) if plan.tasks.file_sha256.is_some() => {
+                Err(Error::refused(problem.what).at(place().display()).hint(format!(
+                    "restore what changed; where only verifiers of the task file were repaired: `rederive rescore {} --was FILE`, with the file as it was locked",
+                    experiment.slug
+                )))
+            }
+            other => other.map(|()| None),
+        };
+    };
+    let Some(now_sha256) = &plan.tasks.file_sha256 else {
+        return Err(Error::invalid("the plan's tasks come from no file")
+            .at(root.join("experiment.toml").display())
+            .hint("leave `--was` out: verifiers of the gym are part of the program"));
+    };
+    let old = fs_err::read(was)?;
+    let old_sha256 = sha256_hex(&old);
+    if old_sha256 == *now_sha256 {
+        return Err(Error::invalid("is the task file that stands there")
+            .at(was.display())
+            .hint("`--was` names the file before the repair; without one, leave it out"));
+    }
+    locked(experiment, Some(&old_sha256)).map_err(|error| match error {
+        Error::Refused(problem) => Error::refused(problem.what)
+            .at(was.display())
+            .hint("`--was` names the task file that the plan was locked with, or that the last rescore left"),
+        other => other,
+    })?;
+    let path = plan.tasks.environment.clone();
+    if !Path::new(&path).components().all(|part| matches!(part, Component::Normal(_))) {
+        return Err(Error::refused("the task file lies outside the experiment's folder")
+            .at(place().display())
+            .hint("only what lies there is kept and accounted for"));
+    }
+    let now = TaskSet::open(&path, &place())?;
+    now.asks_the_same(&TaskSet::open(&path, was)?)?;
+    let bytes = fs_err::read(place())?;
+    let entry = FileHash::of(&bytes, now.len(), None);
+    Ok(Some(Repaired { file: Replacement { path, old: old_sha256, bytes, entry }, was: old }))
+}
+
+/// Holds every lock that there is against the plan, with that task file in the place of its own.
+fn locked(experiment: &Experiment, tasks: Option<&str>) -> Result<()> {
+    let plan = match tasks {
+        Some(sha256) => lock::with_tasks(&experiment.plan, sha256.to_owned()),
+        None => experiment.plan.clone(),
+    };
+    for stage in [Stage::Harvest, Stage::Train, Stage::Evaluate] {
+        lock::check(&experiment.root, &plan, stage)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! One unit judged again: its rows and transcripts in, the differences and, where another verifier
+//! judges today, the files of the next rows version out. Nothing is written here.
+
+use super::replay::{Judgement, Unjudged, judge};
+use crate::environment::Environment;
+use crate::episode::hashes::FileHash;
+use crate::episode::transcript::{self, Transcript};
+use crate::episode::{CallRow, EpisodeRow, Row, UnitFiles, chain, table};
+use crate::error::Result;
+use crate::hash::sha256_hex;
+use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// How the episodes of one family fared.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Rows.
+    pub episodes: usize,
+    /// Those that could be judged again.
+    pub rescored: usize,
+    /// Those of them that are judged as the row says.
+    pub equal: usize,
+    /// Those that are judged otherwise.
+    pub differing: usize,
+    /// Those that could not be judged again, by reason: `no_transcript`, `no_task`, `other_conversation`.
+    pub without: BTreeMap<String, usize>,
+    /// Solved episodes, as the rows say, of those judged again.
+    pub solved_before: usize,
+    /// Solved episodes, as the verifier of today says.
+    pub solved_after: usize,
+    /// Verifiers that the rows name.
+    pub verifiers: BTreeSet<String>,
+    /// The verifier of today; null where the environment does not know the family.
+    pub verifier_today: Option<String>,
+}
+
+impl Tally {
+    /// Whether every row was judged by the verifier of today.
+    pub fn same_verifier(&self) -> bool {
+        self.verifiers.iter().all(|on_row| Some(on_row) == self.verifier_today.as_ref())
+    }
+
+    /// Adds the counts of another unit.
+    pub fn add(&mut self, of: &Tally) {
+        self.episodes += of.episodes;
+        self.rescored += of.rescored;
+        self.equal += of.equal;
+        self.differing += of.differing;
+        self.solved_before += of.solved_before;
+        self.solved_after += of.solved_after;
+        for (reason, n) in &of.without {
+            *self.without.entry(reason.clone()).or_default() += n;
+        }
+        self.verifiers.extend(of.verifiers.iter().cloned());
+        self.verifier_today = self.verifier_today.take().or_else(|| of.verifier_today.clone());
+    }
+}
+
+/// An episode that today's verifier judges otherwise, or could not judge.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// The file, relative to the experiment folder.
+    pub file: String,
+    /// The row in it, from 1.
+    pub row: usize,
+    /// The task.
+    pub task_id: String,
+    /// The rollout.
+    pub rollout: i64,
+    /// Whether the row names the verifier of today.
+    pub same_verifier: bool,
+    /// What the row says.
+    pub before: Judgement,
+    /// What today's verifier says; null where it could not judge.
+    pub after: Option<Judgement>,
+    /// Why not, where it could not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Whether an unchanged environment would have led another conversation.
+    #[serde(skip)]
+    pub other_conversation: bool,
+}
+
+/// A file and what is to stand in its place.
+#[derive(Debug, Clone)]
+pub struct Replacement {
+    /// Path relative to the experiment folder.
+    pub path: String,
+    /// SHA-256 of what is there.
+    pub old: String,
+    /// What comes instead.
+    pub bytes: Vec<u8>,
+    /// Its entry of `hashes.json`.
+    pub entry: FileHash,
+}
+
+/// A unit that was judged again.
+#[derive(Debug, Clone)]
+pub struct Unit {
+    /// The arm, or `harvest`.
+    pub arm: String,
+    /// The event seed.
+    pub seed: u64,
+    /// Counts by family.
+    pub families: BTreeMap<String, Tally>,
+    /// What differs, in the order of the rows.
+    pub differences: Vec<Difference>,
+    /// The episodes of the next version, where a row names another verifier than today's.
+    pub rows: Vec<EpisodeRow>,
+    /// Files of the next version.
+    pub next: Vec<Replacement>,
+}
+
+/// Judges every episode of a unit again. `verifiers` has today's verifier of each family. A harvest has no next
+/// version: what was trained on it stays what it was.
+pub fn rescore(
+    environment: &dyn Environment,
+    verifiers: &BTreeMap<String, String>,
+    files: &UnitFiles,
+    (arm, seed): (&str, u64),
+) -> Result<Unit> {
+    let path = files.episodes();
+    let bytes = fs_err::read(files.path(&path))?;
+    let rows: Vec<EpisodeRow> = table::decode(&files.path(&path), &bytes)?;
+    let kept = files.path(&files.transcripts());
+    let transcripts = if kept.is_file() { transcript::read(&kept)? } else { Vec::new() };
+    let said: HashMap<(&str, i64), &Transcript> =
+        transcripts.iter().map(|t| ((t.task_id.as_str(), t.rollout), t)).collect();
+    let judged: Vec<Result<Judgement, Unjudged>> = rows
+        .par_iter()
+        .map(|row| judge(environment, row, said.get(&(row.task_id.as_str(), row.rollout)).copied()))
+        .collect();
+
+    let mut unit = Unit {
+        arm: arm.to_string(),
+        seed,
+        families: BTreeMap::new(),
+        differences: Vec::new(),
+        rows: Vec::new(),
+        next: Vec::new(),
+    };
+    for (at, (row, judged)) in rows.iter().zip(&judged).enumerate() {
+        let today = verifiers.get(&row.family);
+        count(unit.families.entry(row.family.clone()).or_default(), row, judged, today);
+        let counted_only = matches!(judged, Err(Unjudged::NoTranscript));
+        if !counted_only && !judged.as_ref().is_ok_and(|judged| judged.agrees(row)) {
+            unit.differences.push(Difference {
+                file: path.clone(),
+                row: at + 1,
+                task_id: row.task_id.clone(),
+                rollout: row.rollout,
+                same_verifier: today == Some(&row.verifier_sha256),
+                before: Judgement::on_row(row),
+                after: judged.as_ref().ok().cloned(),
+                why: judged.as_ref().err().map(ToString::to_string),
+                other_conversation: matches!(judged, Err(Unjudged::OtherConversation(_))),
+            });
+        }
+    }
+    if arm != super::HARVEST && unit.families.values().any(|tally| !tally.same_verifier()) {
+        let next = rows.iter().zip(&judged).map(|(row, judged)| match (judged, verifiers.get(&row.family)) {
+            (Ok(judged), Some(verifier)) => judged.put(row, verifier),
+            _ => row.clone(),
+        });
+        unit.rows = next.collect();
+        unit.next.push(replacement(path, &bytes, &mut unit.rows)?);
+        unit.next.extend(calls(files, &rows, &judged)?);
+    }
+    Ok(unit)
+}
+
+fn count(tally: &mut Tally, row: &EpisodeRow, judged: &Result<Judgement, Unjudged>, today: Option<&String>) {
+    tally.episodes += 1;
+    tally.verifiers.insert(row.verifier_sha256.clone());
+    tally.verifier_today = today.cloned();
+    match judged {
+        Ok(judged) => {
+            tally.rescored += 1;
+            let equal = judged.agrees(row);
+            tally.equal += usize::from(equal);
+            tally.differing += usize::from(!equal);
+            tally.solved_before += usize::from(row.solved == Some(true));
+            tally.solved_after += usize::from(judged.solved == Some(true));
+        }
+        Err(why) => *tally.without.entry(why.word().to_string()).or_default() += 1,
+    }
+}
+
+/// Rows sealed anew, as the file that follows another.
+fn replacement<R: Row>(path: String, old: &[u8], rows: &mut [R]) -> Result<Replacement> {
+    chain::seal(rows)?;
+    let bytes = table::encode(rows)?;
+    let entry = FileHash::of(&bytes, rows.len(), chain::last(rows));
+    Ok(Replacement { path, old: sha256_hex(old), bytes, entry })
+}
+
+/// The calls file with what today's environment reads in each reply, where that differs.
+fn calls(
+    files: &UnitFiles,
+    rows: &[EpisodeRow],
+    judged: &[Result<Judgement, Unjudged>],
+) -> Result<Option<Replacement>> {
+    let path = files.calls();
+    let full = files.path(&path);
+    if !full.is_file() {
+        return Ok(None);
+    }
+    let bytes = fs_err::read(&full)?;
+    let mut calls: Vec<CallRow> = table::decode(&full, &bytes)?;
+    let turns: HashMap<(&str, i64), &[(bool, bool)]> = rows
+        .iter()
+        .zip(judged)
+        .filter_map(|(row, judged)| {
+            Some(((row.task_id.as_str(), row.rollout), judged.as_ref().ok()?.turns.as_slice()))
+        })
+        .collect();
+    let mut changed = false;
+    for call in &mut calls {
+        let turns = turns.get(&(call.task_id.as_str(), call.rollout));
+        let turn = turns.and_then(|turns| turns.get(usize::try_from(call.turn).ok()?));
+        let Some((parse_ok, action_ok)) = turn.copied() else { continue };
+        let reads = (Some(parse_ok), Some(action_ok));
+        changed |= reads != (call.parse_ok, call.action_ok);
+        (call.parse_ok, call.action_ok) = reads;
+    }
+    if changed { replacement(path, &bytes, &mut calls).map(Some) } else { Ok(None) }
+}

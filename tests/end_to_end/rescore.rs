@@ -1,0 +1,172 @@
+//! Transcripts judged again by the binary: the demo's rewards come out the same, and a task file whose
+//! verifiers were repaired leads to a new rows version that the whole line accepts.
+
+use crate::common::{SLUG, demo, expect, said, snapshot, text};
+use crate::tasks::{episodes, workspace};
+use rederive::episode::{EpisodeRow, transcript};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap()
+}
+
+/// Families of the only experiment as (name, harvest, episodes, rescored, differing, same verifier).
+fn families(report: &Value) -> Vec<(String, bool, u64, u64, u64, bool)> {
+    let families = report["rescore"]["experiments"][0]["families"].as_array().unwrap();
+    families
+        .iter()
+        .map(|f| {
+            let count = |key: &str| f[key].as_u64().unwrap();
+            (
+                f["family"].as_str().unwrap().to_owned(),
+                f["harvest"].as_bool().unwrap(),
+                count("episodes"),
+                count("rescored"),
+                count("differing"),
+                f["same_verifier"].as_bool().unwrap(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn every_episode_of_the_demo_is_judged_as_in_the_run() {
+    let before = snapshot(&demo().join("data"));
+    let output = expect(0, &["audit", "--rescore", "--workspace", text(demo()), "--json"]);
+    let families = families(&json(&output.stdout));
+    assert_eq!(families.iter().filter(|family| !family.1).count(), 4);
+    assert_eq!(families.iter().filter(|family| family.1).count(), 3);
+    for (name, _, episodes, rescored, differing, same) in &families {
+        assert!(*episodes > 0 && episodes == rescored && *differing == 0 && *same, "{name}: {families:?}");
+    }
+    let output = expect(0, &["rescore", SLUG, "--workspace", text(demo())]);
+    assert!(said(&output).contains("nothing to do"), "{}", said(&output));
+    assert!(snapshot(&demo().join("data")) == before, "looking changes nothing");
+}
+
+/// The task file with what the base answered to some tasks accepted too.
+fn repair(old: &str, wrong: &BTreeMap<String, String>) -> String {
+    let mut out = String::new();
+    for line in old.lines() {
+        let mut task: Value = serde_json::from_str(line).unwrap();
+        if let Some(said) = wrong.get(task["id"].as_str().unwrap()) {
+            task["answer"] = serde_json::json!([task["answer"], said]);
+            task["verifier"] = "exact".into();
+        }
+        out.push_str(&format!("{task}\n"));
+    }
+    out
+}
+
+/// What the base answered to tasks of a family that it did not solve, by task.
+fn wrong_answers(lab: &Path, rows: &[EpisodeRow]) -> BTreeMap<String, String> {
+    let unsolved: BTreeSet<&str> = rows
+        .iter()
+        .filter(|row| row.arm == "base" && row.family == "vats" && row.solved == Some(false))
+        .map(|row| row.task_id.as_str())
+        .collect();
+    let mut wrong = BTreeMap::new();
+    for entry in std::fs::read_dir(lab.join("data/own/transcripts/base")).unwrap() {
+        for line in transcript::read(&entry.unwrap().path()).unwrap() {
+            let reply = &line.messages.last().unwrap().content;
+            let said = reply.lines().rev().find_map(|l| l.trim().strip_prefix("ANSWER:")).map(str::trim);
+            if let Some(said) = said.filter(|said| unsolved.contains(&*line.task_id) && !said.is_empty()) {
+                wrong.insert(line.task_id, said.to_owned());
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn a_repaired_task_file_makes_a_new_rows_version_that_the_whole_line_accepts() {
+    let (folder, lab) = workspace();
+    let at = ["--workspace", text(&lab)];
+    let go = |code: i32, arguments: &[&str]| expect(code, &[arguments, &at[..]].concat());
+    for verb in ["harvest", "train", "merge", "run"] {
+        go(0, &[verb, "own"]);
+    }
+    go(0, &["fill"]);
+    let output = go(0, &["audit", "--rescore", "--json"]);
+    for (name, _, episodes, rescored, differing, same) in families(&json(&output.stdout)) {
+        assert!(episodes == rescored && differing == 0 && same, "{name}");
+    }
+
+    let rows = episodes(&lab);
+    let solved = |rows: &[EpisodeRow]| {
+        rows.iter()
+            .filter(|row| row.arm == "base" && row.family == "vats" && row.solved == Some(true))
+            .count()
+    };
+    let wrong = wrong_answers(&lab, &rows);
+    assert!(wrong.len() > 3, "the tiny model gets some wrong: {wrong:?}");
+    let file = lab.join("data/own/tasks.jsonl");
+    let locked = std::fs::read_to_string(&file).unwrap();
+    let was = folder.path().join("as-it-was.jsonl");
+    std::fs::write(&was, &locked).unwrap();
+
+    // Another question is another plan, whatever is said of the file before.
+    std::fs::write(&file, repair(&locked, &wrong).replacen("How", "And how", 1)).unwrap();
+    let before = snapshot(&lab.join("data"));
+    let output = go(1, &["rescore", "own", "--was", text(&was)]);
+    assert!(said(&output).contains("another question"), "{}", said(&output));
+    assert!(snapshot(&lab.join("data")) == before);
+
+    std::fs::write(&file, repair(&locked, &wrong)).unwrap();
+    let output = go(1, &["run", "own"]);
+    assert!(said(&output).contains("`tasks.file_sha256` was"), "{}", said(&output));
+    let output = go(1, &["rescore", "own"]);
+    assert!(said(&output).contains("--was FILE"), "{}", said(&output));
+    let output = go(1, &["audit", "--rescore"]);
+    for words in ["plan_lock", "another today", "a repaired verifier changes", "numbers would move"] {
+        assert!(said(&output).contains(words), "{words}: {}", said(&output));
+    }
+    let output = go(2, &["rescore", "own", "--was", text(&file)]);
+    assert!(said(&output).contains("the task file that stands there"), "{}", said(&output));
+
+    let output = go(0, &["rescore", "own", "--was", text(&was), "--json"]);
+    let done = json(&output.stdout);
+    let replaced = done["receipt"]["replaced"].as_object().unwrap();
+    assert!(
+        replaced.contains_key("tasks.jsonl") && replaced.contains_key("receipts/decision.json"),
+        "{replaced:?}"
+    );
+    let vats = &done["receipt"]["families"]["vats"];
+    assert!(vats["changed"].as_u64().unwrap() >= wrong.len() as u64, "{vats}");
+    assert!(done["moved"]["numbers"].as_array().unwrap().len() > 3);
+    let now = episodes(&lab);
+    assert_eq!(solved(&now), solved(&rows) + wrong.len());
+    assert_eq!(std::fs::read_to_string(lab.join("data/own/superseded/1/tasks.jsonl")).unwrap(), locked);
+
+    // A person says what became of the outcome; the log's dated entry stays.
+    let [was_decided, decided] = [0, 1].map(|at| done["decision"][at].as_str().unwrap().to_owned());
+    let report = lab.join("site/experiments/own/report.md");
+    let mend = |line: &str| match line.contains("verdict = ") || line.contains("utcome is") {
+        true => line.replace(&was_decided, &decided),
+        false => line.to_owned(),
+    };
+    let old = std::fs::read_to_string(&report).unwrap();
+    let mended: Vec<String> = old.lines().map(mend).collect();
+    std::fs::write(&report, mended.join("\n") + "\n").unwrap();
+
+    // Stages, audit and website go on from there.
+    go(0, &["run", "own"]);
+    let output = go(0, &["rescore", "own"]);
+    assert!(said(&output).contains("nothing to do"), "{}", said(&output));
+    go(0, &["fill", "--update"]);
+    let output = go(0, &["audit", "--rescore", "--json"]);
+    for (name, harvest, episodes, rescored, differing, same) in families(&json(&output.stdout)) {
+        assert!(episodes == rescored && differing == 0, "{name}");
+        assert!(same || harvest, "{name}: only what was harvested names the verifier of before");
+    }
+    go(0, &["site", "build"]);
+    go(0, &["site", "check"]);
+
+    // The lock follows the rescore, and nothing else.
+    std::fs::write(&file, repair(&locked, &wrong) + "\n").unwrap();
+    let output = go(1, &["audit"]);
+    assert!(said(&output).contains("plan_lock"), "{}", said(&output));
+    assert!(said(&output).contains("superseded_unaccounted"), "{}", said(&output));
+}

@@ -3,6 +3,7 @@
 //! every leg must agree.
 
 use super::Finding;
+use super::cells;
 use super::estimators::{self, Part};
 use super::looks;
 use super::margins::{self, Margin};
@@ -175,7 +176,7 @@ fn derivation(case: &Case, arms: &[String; 2]) -> Derivation {
 /// Rows that cannot be compared give no change, as on the other road.
 fn change(attempts: &[&Attempt], arms: &[String; 2], derivation: &Derivation) -> Change {
     let [base, treatment] = arms;
-    paired::change(&paired::of_arm(attempts, base), &paired::of_arm(attempts, treatment), derivation.weight)
+    paired::change(&cells::of_arm(attempts, base), &cells::of_arm(attempts, treatment), derivation.weight)
         .unwrap_or(Change { delta: None, tasks: 0, moved: 0 })
 }
 

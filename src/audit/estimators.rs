@@ -1,6 +1,7 @@
 //! Every estimator, computed a second time from walked attempts: plain counts over rows and flips here; what is made of
 //! tasks in `paired`, what is made of repeated attempts in `repeats`.
 
+use super::cells;
 use super::paired;
 use super::repeats;
 use super::walk::{Attempt, number};
@@ -169,8 +170,8 @@ fn flips(derivation: &Derivation, attempts: &[&Attempt]) -> Result<Parts, String
     let [base, treatment] = derivation.arms.as_slice() else {
         return Err("flips compare two arms".into());
     };
-    let (base, treatment) = (paired::of_arm(attempts, base), paired::of_arm(attempts, treatment));
-    let exact = paired::trained(&base) == paired::trained(&treatment);
+    let (base, treatment) = (cells::of_arm(attempts, base), cells::of_arm(attempts, treatment));
+    let exact = cells::trained(&base) == cells::trained(&treatment);
     let mut before: Solved = HashMap::new();
     for attempt in base {
         let solved = number_of(attempt)? != 0.0;

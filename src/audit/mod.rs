@@ -4,6 +4,7 @@
 
 mod agreement;
 mod bootstrap;
+mod cells;
 mod decision;
 mod distributions;
 mod estimators;
@@ -29,6 +30,7 @@ mod shapes;
 mod sheet;
 mod signflip;
 pub mod sql;
+mod sql_parts;
 mod stated;
 mod superseded;
 #[cfg(test)]

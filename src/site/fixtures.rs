@@ -96,7 +96,7 @@ fn numbers() -> Vec<NumberInput> {
     numbers
 }
 
-fn estimate(label: &str, note: &str, value: f64, half: f64, n: f64) -> EstimateInput {
+pub(super) fn estimate(label: &str, note: &str, value: f64, half: f64, n: f64) -> EstimateInput {
     EstimateInput {
         label: label.into(),
         note: note.into(),
@@ -432,40 +432,14 @@ pub fn publication(folder: &Path) -> Publication {
                 started: Some("2026-11-02".into()),
                 ended: Some("2026-11-02".into()),
                 programs: vec!["self-harvest".into()],
-                report: "The harvest kept four samples, which is [a number without a derivation](#report).\n".into(),
+                report: "The harvest kept four samples, which is [a number without a derivation](#report).\n"
+                    .into(),
                 report_path: "site/experiments/starved/report.md".into(),
                 coverage: vec![("base".into(), 160, 160), ("treatment".into(), 0, 160)],
                 ..ExperimentInput::default()
             },
         ],
-        claims: vec![
-            ClaimInput {
-                id: "C0001".into(),
-                title: "One self-harvested adapter makes SmolLM2 commit an answer on these two checkpoints, on families it has never practised too".into(),
-                status: "promising".into(),
-                population: "tasks".into(),
-                history: vec![
-                    change("2026-11-29", "proposed", &[], &[]),
-                    change("2026-12-01", "promising", &["derive:demo.delta", "derive:demo.by_family/brinework"], &[]),
-                    change("2026-12-01", "promising", &["derive:demo.kept"], &["derive:demo.base"]),
-                ],
-                experiments: vec!["demo".into()],
-                body: "Reward rose from [0.02](derive:demo.base) to [0.33](derive:demo.treatment), a paired change of [+0.31](derive:demo.delta).\n\n## What speaks against it\n\nOne training seed says nothing about the next.\n".into(),
-                forest: vec![estimate("demo, all tasks", "", 0.309375, 0.072, 160.0), estimate("demo, brinework", "held out", 0.1375, 0.075, 40.0)],
-                path: "claims/C0001-commit-an-answer.md".into(),
-                scope: Some("SmolLM2 at level 1 & nothing else".into()),
-                supersedes: None,
-                contradicts: vec!["C0002".into()],
-            },
-            ClaimInput {
-                id: "C0002".into(),
-                title: "A larger harvest of the same families adds nothing".into(),
-                status: "proposed".into(),
-                path: "claims/C0002-larger-harvest.md".into(),
-                supersedes: Some("C0001".into()),
-                ..ClaimInput::default()
-            },
-        ],
+        claims: super::fixture_claims::claims(),
         derivations,
         numbers: numbers.into_iter().map(|n| (n.reference.clone(), n)).collect(),
         audit: AuditInput { entries, findings: Vec::new(), files_checked: 9, rows_checked: 2_972 },
@@ -493,20 +467,11 @@ pub fn publication(folder: &Path) -> Publication {
                 id: "paired_delta".into(),
                 title: "Paired difference of two arms".into(),
                 formula: "mean over shared tasks of treatment − base".into(),
-                source: "Expanded percentile bootstrap, Hesterberg 2015; exact or sampled sign-flip test.".into(),
+                source: "Expanded percentile bootstrap, Hesterberg 2015; exact or sampled sign-flip test."
+                    .into(),
                 parts: ["value", "low", "high", "n", "p", "se", "df", "mde"].map(String::from).to_vec(),
             },
         ],
         refusals: Vec::new(),
-    }
-}
-
-fn change(date: &str, status: &str, evidence: &[&str], against: &[&str]) -> ChangeInput {
-    let addresses = |of: &[&str]| of.iter().map(|address| (*address).to_string()).collect();
-    ChangeInput {
-        date: date.into(),
-        status: status.into(),
-        evidence: addresses(evidence),
-        against: addresses(against),
     }
 }

@@ -4,6 +4,8 @@
 pub mod chart;
 mod check;
 #[cfg(test)]
+mod fixture_claims;
+#[cfg(test)]
 mod fixtures;
 mod glyphs;
 pub mod input;

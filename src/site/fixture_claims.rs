@@ -1,0 +1,45 @@
+//! The two claims of the publication made by hand: one with evidence on both sides, and one that would replace it.
+
+use super::fixtures::estimate;
+use super::input::{ChangeInput, ClaimInput};
+
+pub fn claims() -> Vec<ClaimInput> {
+    vec![
+            ClaimInput {
+                id: "C0001".into(),
+                title: "One self-harvested adapter makes SmolLM2 commit an answer on these two checkpoints, on families it has never practised too".into(),
+                status: "promising".into(),
+                population: "tasks".into(),
+                history: vec![
+                    change("2026-11-29", "proposed", &[], &[]),
+                    change("2026-12-01", "promising", &["derive:demo.delta", "derive:demo.by_family/brinework"], &[]),
+                    change("2026-12-01", "promising", &["derive:demo.kept"], &["derive:demo.base"]),
+                ],
+                experiments: vec!["demo".into()],
+                body: "Reward rose from [0.02](derive:demo.base) to [0.33](derive:demo.treatment), a paired change of [+0.31](derive:demo.delta).\n\n## What speaks against it\n\nOne training seed says nothing about the next.\n".into(),
+                forest: vec![estimate("demo, all tasks", "", 0.309375, 0.072, 160.0), estimate("demo, brinework", "held out", 0.1375, 0.075, 40.0)],
+                path: "claims/C0001-commit-an-answer.md".into(),
+                scope: Some("SmolLM2 at level 1 & nothing else".into()),
+                supersedes: None,
+                contradicts: vec!["C0002".into()],
+            },
+            ClaimInput {
+                id: "C0002".into(),
+                title: "A larger harvest of the same families adds nothing".into(),
+                status: "proposed".into(),
+                path: "claims/C0002-larger-harvest.md".into(),
+                supersedes: Some("C0001".into()),
+                ..ClaimInput::default()
+            },
+        ]
+}
+
+fn change(date: &str, status: &str, evidence: &[&str], against: &[&str]) -> ChangeInput {
+    let addresses = |of: &[&str]| of.iter().map(|address| (*address).to_string()).collect();
+    ChangeInput {
+        date: date.into(),
+        status: status.into(),
+        evidence: addresses(evidence),
+        against: addresses(against),
+    }
+}

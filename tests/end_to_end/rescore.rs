@@ -143,7 +143,8 @@ fn a_repaired_task_file_makes_a_new_rows_version_that_the_whole_line_accepts() {
     // A person says what became of the outcome; the log's dated entry stays.
     let [was_decided, decided] = [0, 1].map(|at| done["decision"][at].as_str().unwrap().to_owned());
     let report = lab.join("site/experiments/own/report.md");
-    let mend = |line: &str| match line.contains("verdict = ") || line.contains("utcome is") {
+    let states = ["verdict = ".to_owned(), "utcome is".to_owned(), format!("**{was_decided}**")];
+    let mend = |line: &str| match states.iter().any(|words| line.contains(words)) {
         true => line.replace(&was_decided, &decided),
         false => line.to_owned(),
     };

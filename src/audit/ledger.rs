@@ -70,7 +70,7 @@ fn status_without_evidence(claim: &Claim) -> Option<String> {
     None
 }
 
-/// A held claim all of whose evidence are comparisons that may as well be nothing.
+/// A held claim whose evidence has comparisons, all of which may as well be nothing.
 fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
     if claim.status != Status::Promising && claim.status != Status::Confirmed {
         return None;
@@ -81,7 +81,7 @@ fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
         let none = match derivation.estimator {
             Estimator::PairedDelta => 0.0,
             Estimator::ProbabilityOfImprovement => 0.5,
-            _ => return None,
+            _ => continue,
         };
         let margin = derivation.margin.is_some();
         let mut part = |name: &str| {

@@ -128,7 +128,13 @@ fn plan_lock(case: &Case, stage: Stage) -> Vec<Finding> {
     match lock::section(case.plan, stage) {
         Ok(now) if sorted(&now) != sorted(section) && !repaired(case, stage, section) => {
             let changed = lock::changed_paths(section, &now).join(", ");
-            findings.push(wrong(format!("experiment.toml has changed since: {changed}")));
+            let repaired = if changed.contains("tasks.file_sha256") {
+                format!(" (where only verifiers were repaired: `rederive rescore {} --was FILE`)", case.slug)
+            } else {
+                String::new()
+            };
+            findings
+                .push(wrong(format!("the plan, or its task file, has changed since: {changed}{repaired}")));
         }
         Ok(_) => {}
         Err(error) => findings.push(wrong(error.to_string())),

@@ -138,7 +138,10 @@ impl<'a> Road<'a> {
         }
         let claim = self.texts.claims.get(*self.claims.get(reference.scope.as_str())?)?;
         let derivation = claim.derivations.get(&reference.id)?;
-        Some((derivation, derivation.experiment.as_deref()?))
+        match (derivation.experiment.as_deref(), derivation.data) {
+            (None, DataSet::Derivations) => Some((derivation, "")),
+            (experiment, _) => Some((derivation, experiment?)),
+        }
     }
 
     /// Whether a number is a cited fact, or worked out from one.

@@ -109,6 +109,13 @@ pub fn walk<'a>(sheet: &'a Sheet, derivation: &Derivation) -> Result<Vec<Attempt
     if of.is_none() && derivation.estimator != Estimator::Count {
         return Err("the derivation does not say which column (`of`)".into());
     }
+    if let (Some(column), Some(Nulls::Zero)) = (of, derivation.nulls) {
+        let at = sheet.columns.get(column).copied().unwrap_or(usize::MAX);
+        let mut filled = sheet.files.iter().filter(|file| !file.columns.is_empty()).peekable();
+        if filled.peek().is_some() && filled.all(|file| file.columns.is_missing(at)) {
+            return Err(format!("`{column}` is null in every row: it was never written, which is not 0"));
+        }
+    }
     let arms = Accepts::Any(derivation.arms.iter().map(|arm| Cell::Text(arm.clone())).collect());
     let mut wanted: Vec<(&str, &Accepts)> =
         derivation.filter.iter().map(|(name, a)| (name.as_str(), a)).collect();

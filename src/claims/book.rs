@@ -1,8 +1,8 @@
 //! Every derivation that the texts declare, evaluated once, and the way from a reference to its
 //! number.
 
-use super::data::Store;
-use super::derivation::{DataSet, Derivation, Estimator, Reference};
+use super::data::{Store, Table};
+use super::derivation::{DataSet, Derivation, Estimator, Nulls, Reference};
 use super::evaluate::{evaluate, undefined};
 use super::front_matter::Document;
 use super::lookup;
@@ -159,7 +159,7 @@ impl Book {
         })?;
         let evaluated = match &reference.row {
             None => &derived.total,
-            Some(_) if entry.derivation.by.is_none() => {
+            Some(_) if entry.derivation.by.is_none() && !entry.derivation.estimator.is_family() => {
                 return Err(Error::invalid(format!(
                     "`{reference}` names a row, but the derivation has no `by`"
                 ))
@@ -250,7 +250,7 @@ fn derive(
     slug: &str,
     train_seeds: &mut BTreeSet<i64>,
 ) -> Result<Derived> {
-    if !slugs.contains(slug) {
+    if !slugs.contains(slug) && !(derivation.data == DataSet::Derivations && slug.is_empty()) {
         let error = Error::invalid(format!("there is no experiment `{slug}`")).at("experiment");
         return Err(match nearest(slug, slugs.iter().map(String::as_str)) {
             Some(near) => error.hint(format!("did you mean `{near}`?")),
@@ -265,6 +265,7 @@ fn derive(
         return lookup::value(store, slug, derivation);
     }
     let table = store.table(slug, derivation.data)?;
+    never_written(&table, derivation)?;
     let selection = select(&table, derivation)?;
     let empty = table.files.iter().all(|file| file.rows.is_empty());
     let missing_arm = missing_arm(store, slug, derivation, &selection, empty)?;
@@ -288,6 +289,23 @@ fn derive(
         rows.insert(label.clone(), evaluate(derivation, &table, &group, &reference.key_text()));
     }
     Ok(Derived { total, rows, sources: selection.sources })
+}
+
+/// A column that no row has was never written; with `nulls = "zero"` it would be 0 all the same.
+fn never_written(table: &Table, derivation: &Derivation) -> Result<()> {
+    let column = declare::column(derivation).filter(|_| derivation.nulls == Some(Nulls::Zero));
+    let Some((name, position)) = column.and_then(|name| Some((name, table.position(name)?))) else {
+        return Ok(());
+    };
+    let mut files = table.files.iter().filter(|file| !file.rows.is_empty()).peekable();
+    if files.peek().is_some() && files.all(|file| file.rows.is_missing(position)) {
+        return Err(Error::invalid(format!(
+            "`{name}` is null in every row: what was never written is not 0"
+        ))
+        .at("nulls")
+        .hint("read another column, or leave `nulls = \"zero\"` out"));
+    }
+    Ok(())
 }
 
 /// An arm that is planned but has no rows yet. An arm that neither rows nor plan know is an error.

@@ -6,7 +6,7 @@ use super::derivation::{Accepts, Bounds, Cluster, DataSet, Derivation, Estimator
 use super::family;
 use super::formula::Formula;
 use super::number::Style;
-use crate::episode::row::{Cell, Column, Kind};
+use crate::episode::row::{Cell, Column, Kind, is_rate};
 use crate::error::{Error, Result, nearest};
 
 /// The column that a derivation reads: `of`, or what its estimator reads when none is named.
@@ -194,6 +194,17 @@ fn over_rows(derivation: &Derivation, columns: &[Column]) -> Result<()> {
         return Err(Error::invalid("is a difference above 0 that does not matter")
             .at("margin")
             .hint("write `margin = 0.02`, say"));
+    }
+    let rate = derivation.is.is_some() || column(derivation).is_some_and(|of| is_rate(columns, of));
+    if rate && derivation.margin.is_some_and(|margin| margin >= 1.0) {
+        return Err(Error::invalid("is as much as two rates can differ, so that every difference keeps it")
+            .at("margin")
+            .hint("name the largest difference that does not matter, such as 0.02"));
+    }
+    if estimator == SelectedAtK && !columns.iter().any(|c| c.name == "select_score") {
+        return Err(Error::invalid("these rows have no `select_score` to pick an attempt by")
+            .at("estimator")
+            .hint("write `best_at_k`, the oracle's, or read episodes"));
     }
     if derivation.population == Population::TasksXTrainSeeds
         && (derivation.weight != Weight::Task || derivation.cluster != Cluster::Task)
@@ -400,6 +411,11 @@ mod tests {
             ("estimator = \"selected_at_k\"\narms = [\"a\"]", "k", "at least 1"),
             ("estimator = \"paired_delta\"\narms = [\"a\", \"b\"]\nmargin = 0", "margin", "above 0"),
             ("estimator = \"sum\"\nof = \"turns\"\nmargin = 0.1", "margin", "leave `margin` out"),
+            (
+                "estimator = \"paired_delta\"\narms = [\"a\", \"b\"]\nmargin = 1.5",
+                "margin",
+                "two rates can differ",
+            ),
             (
                 "estimator = \"paired_delta\"\narms = [\"a\", \"b\"]\npopulation = \"tasks-x-train-seeds\"\nweight = \"family\"",
                 "population",

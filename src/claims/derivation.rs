@@ -3,7 +3,9 @@
 
 use crate::episode::row::Cell;
 use crate::error::{Error, Result, nearest};
-use serde::{Deserialize, Serialize};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// The data sets a derivation may read.
@@ -85,6 +87,13 @@ pub enum Estimator {
     Value,
 }
 
+impl Estimator {
+    /// Whether it adjusts the p values of other derivations, one row each.
+    pub fn is_family(self) -> bool {
+        matches!(self, Estimator::Holm | Estimator::BenjaminiHochberg)
+    }
+}
+
 /// How a paired comparison weighs its tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -129,7 +138,7 @@ pub enum Population {
 }
 
 /// Which values count: one, a list of them, or bounds, in `where`, `is` and `band`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Accepts {
     /// The column equals this.
@@ -159,6 +168,40 @@ pub struct Bounds {
     /// Another value than this; a missing one is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not: Option<Cell>,
+}
+
+impl<'de> Deserialize<'de> for Accepts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Accepts, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Accepts;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a value, a list of values, or bounds such as { at_least = 2 }")
+            }
+            fn visit_bool<E>(self, flag: bool) -> std::result::Result<Accepts, E> {
+                Ok(Accepts::One(Cell::Flag(flag)))
+            }
+            fn visit_i64<E>(self, whole: i64) -> std::result::Result<Accepts, E> {
+                Ok(Accepts::One(Cell::Int(whole)))
+            }
+            fn visit_u64<E: serde::de::Error>(self, whole: u64) -> std::result::Result<Accepts, E> {
+                i64::try_from(whole).map(|whole| Accepts::One(Cell::Int(whole))).map_err(E::custom)
+            }
+            fn visit_f64<E>(self, real: f64) -> std::result::Result<Accepts, E> {
+                Ok(Accepts::One(Cell::Real(real)))
+            }
+            fn visit_str<E>(self, text: &str) -> std::result::Result<Accepts, E> {
+                Ok(Accepts::One(Cell::Text(text.to_owned())))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> std::result::Result<Accepts, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Accepts::Any)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Accepts, A::Error> {
+                Bounds::deserialize(MapAccessDeserializer::new(map)).map(Accepts::Within)
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
 }
 
 impl Accepts {

@@ -192,7 +192,7 @@ impl Claim {
         for (id, derivation) in &front.derivations {
             let key = format!("[derivations.{id}]");
             check_id(id).map_err(|e| e.at(at(&key)))?;
-            if derivation.experiment.is_none() {
+            if derivation.experiment.is_none() && derivation.data != super::derivation::DataSet::Derivations {
                 return Err(Error::invalid(format!("derivation `{id}` names no experiment"))
                     .at(at(&key))
                     .hint("add `experiment = \"<folder under data/>\"`"));

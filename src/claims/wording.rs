@@ -56,7 +56,11 @@ pub fn claims(prose: &str) -> Vec<(Says, usize)> {
     let mut found: Vec<(Says, usize)> =
         significant(&lower).map(|at| (Says::Significant, at)).into_iter().collect();
     for (says, phrases) in [(Says::Same, &SAME[..]), (Says::NoWorse, &NO_WORSE[..])] {
-        let all = phrases.iter().flat_map(|phrase| lower.match_indices(phrase)).map(|(at, _)| at);
+        let all = phrases.iter().flat_map(|phrase| {
+            // "Non-inferiority" names a test; it says nothing of how it came out.
+            lower.match_indices(phrase).filter(|(at, phrase)| !lower[at + phrase.len()..].starts_with("ity"))
+        });
+        let all = all.map(|(at, _)| at);
         found.extend(all.filter(|at| stated(&lower, *at)).min().map(|at| (says, at)));
     }
     found
@@ -155,6 +159,7 @@ mod tests {
             "The arms are not indistinguishable.",
             "The same tasks ran under both arms.",
             "It is worse.",
+            "The p value of non-inferiority is printed here.",
         ] {
             assert!(says(text).is_empty(), "{text}");
         }

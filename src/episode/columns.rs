@@ -119,6 +119,11 @@ impl Columns {
         self.columns.get(position)
     }
 
+    /// Whether a column has no value in any row.
+    pub fn is_missing(&self, position: usize) -> bool {
+        matches!(self.columns.get(position), None | Some(Values::Same(Cell::Null)))
+    }
+
     /// Lets go of a column that nobody asks for again, such as the row hashes once they were checked.
     pub fn forget(&mut self, position: usize) {
         if let Some(values) = self.columns.get_mut(position) {

@@ -332,7 +332,9 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
                 if let Some((v, _)) = verdicts.get(address.as_str()) {
                     lowest = lowest.min(*v);
                 }
-                parts.push((part.clone(), number::print(value, &style(derivation, part))));
+                let count = row.is_none() && derivation.estimator.is_family();
+                let style = if count { Style::plain(0) } else { style(derivation, part) };
+                parts.push((part.clone(), number::print(value, &style)));
             }
             shown.push((row.cloned(), parts));
         }
@@ -346,7 +348,11 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
             estimator: estimator_id(derivation),
             formula: known.map_or_else(String::new, |e| e.formula.to_string()),
             method_source: known.map_or_else(String::new, |e| e.source.to_string()),
-            sql: files.and_then(|files| sql::derivation_sql(derivation, &files)),
+            // Rows of a data set without a page are no part of the site: their paths are the workspace's.
+            sql: sql::derivation_sql(
+                derivation,
+                &files.unwrap_or_else(|| derived.sources.iter().map(|s| s.path.clone()).collect()),
+            ),
             results: shown,
             warnings: derived.total.warnings.clone(),
             sources: sources(derived),
@@ -424,6 +430,11 @@ fn recipe(derivation: &Derivation, experiment: &str) -> Vec<String> {
         out.push(format!("Count the tasks whose mean {}.", condition(&Accepts::Within(band.clone()))));
     }
     let k = derivation.k.map(|k| format!(" at k = {k}")).unwrap_or_default();
+    if derivation.estimator == Estimator::PairedDelta && derivation.k.is_some() {
+        out.push(
+            "Count each cell by the expected best of k of its attempts; leave out cells with fewer.".into(),
+        );
+    }
     let what = if of.is_empty() { String::new() } else { format!(" of `{of}`") };
     out.push(format!("Compute `{}`{what}{k}.", estimator_id(derivation)));
     if derivation.weight == Weight::Family {

@@ -16,7 +16,9 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 const SCRIPT: &str = "import duckdb, json, sys
-cursor = duckdb.connect().execute(sys.stdin.read())
+connection = duckdb.connect()
+connection.execute('SET enable_progress_bar = false')
+cursor = connection.execute(sys.stdin.read())
 names = [column[0] for column in cursor.description]
 print(json.dumps([dict(zip(names, row)) for row in cursor.fetchall()]))";
 

@@ -29,8 +29,8 @@ pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
     }
 }
 
-/// A claim that is held needs something that bears it out: of the comparisons in its evidence one whose interval leaves zero
-/// out, or one within a margin; or numbers that are no comparison.
+/// A claim that is held needs something that bears it out: of the comparisons in its evidence, where there are any, one whose
+/// interval leaves zero out, or one within a margin.
 fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     if !matches!(claim.status, Status::Promising | Status::Confirmed) {
         return;
@@ -43,7 +43,7 @@ fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
             resolved.entry.derivation.estimator,
             Estimator::PairedDelta | Estimator::ProbabilityOfImprovement
         ) {
-            return;
+            continue;
         }
         let nothing = if resolved.entry.derivation.estimator == Estimator::PairedDelta { 0.0 } else { 0.5 };
         let leaves_out = match (part("low"), part("high")) {

@@ -154,7 +154,9 @@ fn followed(experiment: &Experiment, ending: &Ending, old: &str, today: &str) ->
     let drafted = unsealed(old)?;
     let open =
         [Ending::Planned, Ending::Underway].map(|open| format!("lifecycle = \"{}\"", open.lifecycle()));
-    if !drafted.lines().any(|line| open.iter().any(|open| open == line)) {
+    // What is finished speaks of an earlier state only where rows were judged again.
+    let rescored = experiment.root.join("receipts").join("rescore-1.json").is_file();
+    if !rescored && !drafted.lines().any(|line| open.iter().any(|open| open == line)) {
         return None;
     }
     let day = |key: &str| drafted.lines().find_map(|line| line.strip_prefix(key)).unwrap_or(today);

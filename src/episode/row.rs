@@ -437,6 +437,10 @@ rows! {
         think_tokens: Option<i64>,
         /// Wall time of the attempt in milliseconds.
         wall_ms: Option<i64>,
+        /// Milliseconds after the start at which the attempt was solved; missing where it was not.
+        solved_ms: Option<i64>,
+        /// The score by which one of several attempts would be picked, where there is one beside the reward.
+        select_score: Option<f64>,
         /// When the attempt started, as the source writes it.
         started_at: Option<String>,
         /// What went wrong, for an attempt without a score.

@@ -215,6 +215,8 @@ pub fn blank(source: &str, source_row: usize, task_id: String) -> ImportedRow {
         completion_tokens: None,
         think_tokens: None,
         wall_ms: None,
+        solved_ms: None,
+        select_score: None,
         started_at: None,
         error: None,
         row_sha256: String::new(),

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Columns beside those of `compare` that are taken over under their own name.
-const OTHERS: [&str; 11] = [
+const OTHERS: [&str; 13] = [
     "model",
     "level",
     "split",
@@ -23,6 +23,8 @@ const OTHERS: [&str; 11] = [
     "completion_tokens",
     "think_tokens",
     "wall_ms",
+    "solved_ms",
+    "select_score",
     "started_at",
     "error",
 ];
@@ -116,6 +118,8 @@ fn row(file: &str, table: &Table, roles: &Roles, choices: &Choices, i: usize) ->
         completion_tokens: at.take("completion_tokens", count)?,
         think_tokens: at.take("think_tokens", count)?,
         wall_ms: at.take("wall_ms", count)?,
+        solved_ms: at.take("solved_ms", count)?,
+        select_score: at.take("select_score", Field::number)?,
         started_at: at.take("started_at", Field::name)?,
         error: at.take("error", Field::name)?,
         ..source::blank(file, number, task)

@@ -9,7 +9,7 @@ const MOST: u64 = 256 << 20;
 
 /// The text of a file: UTF-8, at most 256 MiB. Errors name the path.
 pub fn text(path: &Path) -> Result<String> {
-    check(path)?;
+    small(path)?;
     String::from_utf8(fs_err::read(path)?).map_err(|_| {
         Error::invalid("is not UTF-8")
             .at(path.display())
@@ -19,17 +19,23 @@ pub fn text(path: &Path) -> Result<String> {
 
 /// The bytes of a file of at most 256 MiB. Errors name the path.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
-    check(path)?;
+    small(path)?;
     Ok(fs_err::read(path)?)
 }
 
-fn check(path: &Path) -> Result<()> {
-    let metadata = fs_err::metadata(path)?;
-    if !metadata.is_file() {
+/// Refuses what is no regular file.
+pub fn check(path: &Path) -> Result<()> {
+    if !fs_err::metadata(path)?.is_file() {
         return Err(Error::invalid("is no regular file (a folder, a pipe or a device)")
             .at(path.display())
             .hint("put the file itself there"));
     }
+    Ok(())
+}
+
+fn small(path: &Path) -> Result<()> {
+    check(path)?;
+    let metadata = fs_err::metadata(path)?;
     if metadata.len() > MOST {
         return Err(Error::invalid(format!("is {} bytes long, and at most {MOST} are read", metadata.len()))
             .at(path.display())

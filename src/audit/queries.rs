@@ -88,8 +88,11 @@ fn number(declared: &Declared, reference: &Reference) -> Option<String> {
     }
 }
 
+/// Longest text of a query: formulas over formulas double it at every step.
+const LONGEST: usize = 1 << 18;
+
 fn expression(declared: &Declared, formula: &Formula) -> Option<String> {
-    Some(match formula {
+    let text = match formula {
         Formula::Number(x) => format!("CAST('{x:e}' AS DOUBLE)"),
         Formula::Of(reference) => number(declared, reference)?,
         Formula::Absolute(inner) => format!("abs({})", expression(declared, inner)?),
@@ -122,5 +125,6 @@ fn expression(declared: &Declared, formula: &Formula) -> Option<String> {
             let whole = format!("CASE WHEN count(*) = count(\"{part}\") THEN {what} END");
             format!("(SELECT {whole} FROM (\n{query}\n) WHERE label IS NOT NULL)")
         }
-    })
+    };
+    (text.len() <= LONGEST).then_some(text)
 }

@@ -6,9 +6,10 @@ use super::families;
 use super::lookup;
 use super::sheet::{self, Sheet};
 use super::walk::{Attempt, walk};
+use crate::claims::declare;
 use crate::claims::derivation::{DataSet, Derivation, Estimator, Reference};
 use crate::claims::family;
-use crate::claims::formula::{Extreme, Formula, OfRows, Operator};
+use crate::claims::formula::{DEEPEST, Extreme, Formula, OfRows, Operator};
 use crate::claims::texts::Texts;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -125,7 +126,7 @@ impl<'a> Road<'a> {
     /// The rows that a declaration is about, if it is about rows that are there and can be read.
     fn sheet(&self, derivation: &Derivation, slug: &str) -> Option<&'a Sheet> {
         let sheet = self.sheets.get(&(slug.to_string(), derivation.data))?;
-        let of_rows = sheet::folder(derivation.data).is_some() && derivation.estimator != Estimator::Value;
+        let of_rows = sheet::folder(derivation.data).is_some() && declare::check(derivation).is_ok();
         let ready = !sheet.unreadable.is_empty() || matches!(self.pending(sheet, derivation, slug), Ok(None));
         (of_rows && ready).then_some(sheet)
     }
@@ -192,6 +193,8 @@ impl<'a> Road<'a> {
         derivation: &Derivation,
         slug: &str,
     ) -> Result<Arc<Parts>, Failure> {
+        // What cannot be meant is wrong, whatever the rows hold.
+        declare::check(derivation).map_err(|e| Failure::Wrong(e.to_string().replace('\n', " ")))?;
         if matches!(derivation.estimator, Estimator::Holm | Estimator::BenjaminiHochberg) {
             return self.adjusted(reference, derivation).map(Arc::new);
         }
@@ -288,6 +291,12 @@ impl<'a> Road<'a> {
         }
         if self.under_way.contains(&name) {
             return Err(Failure::Wrong(format!("`{}` depends on itself", reference.id)));
+        }
+        if self.under_way.len() >= DEEPEST {
+            return Err(Failure::Wrong(format!(
+                "`{}` rests on more than {DEEPEST} formulas in a row",
+                reference.id
+            )));
         }
         let of = derivation.of.as_deref().unwrap_or("");
         let formula = Formula::parse(of, &reference.scope).map_err(|e| Failure::Wrong(e.to_string()))?;

@@ -3,7 +3,7 @@
 //! the one before in its judging only.
 
 use super::Finding;
-use super::hashes::{head, inside, json};
+use super::hashes::{head, inside, json, sha256 as text_sha256, sorted};
 use super::sheet::files_under;
 use crate::episode::row::{CallRow, Cell, EpisodeRow, Row};
 use crate::episode::table;
@@ -15,8 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Columns of an episode that another verifier may fill otherwise.
-const JUDGED: [&str; 8] =
-    ["reward", "solved", "partial", "parse_ok", "engaged", "select_score", "verifier_sha256", "row_sha256"];
+const JUDGED: [&str; 6] = ["reward", "solved", "parse_ok", "engaged", "verifier_sha256", "row_sha256"];
 /// The same of a call.
 const READ: [&str; 3] = ["parse_ok", "action_ok", "row_sha256"];
 /// Fields of a task's line that say how it is judged, or nothing at all.
@@ -136,6 +135,10 @@ pub fn check(workspace: &Path, slug: &str) -> Result<Vec<Finding>> {
         if rescore.number != at as u64 + 1 || own != Some(rescore.number) {
             unaccounted(&rescore.file, format!("is the rescore number {}, and says otherwise", at + 1));
         }
+        let replaces = |folder: &str| rescore.replaced().any(|(path, ..)| path.starts_with(folder));
+        if replaces("receipts/") && !replaces("episodes/") {
+            unaccounted(&rescore.file, "replaces receipts, and no episode that they rest on".into());
+        }
         for (path, old, new) in rescore.replaced() {
             if !inside(path) {
                 unaccounted(&rescore.file, format!("`{path}` leaves the experiment's folder"));
@@ -155,6 +158,16 @@ pub fn check(workspace: &Path, slug: &str) -> Result<Vec<Finding>> {
             if !full.is_file() {
                 unaccounted(&file, format!("{} replaced it, and it is not there", rescore.file));
             } else {
+                let signed = json(&full).ok().filter(|_| path.starts_with("receipts/"));
+                let own = |value: &Value| {
+                    Some(value.get("sha256")?.as_str()? == text_sha256(&sorted(value.get("receipt")?)))
+                };
+                if signed.is_some_and(|value| own(&value) != Some(true)) {
+                    unaccounted(
+                        &file,
+                        "is kept as an earlier receipt, and does not match its own hash".into(),
+                    );
+                }
                 let sha256 = sha256_file(&full)?;
                 if sha256 != old {
                     let detail =
@@ -205,6 +218,7 @@ fn changes(workspace: &Path, slug: &str, receipts: &[Rescore]) -> Vec<Finding> {
                 if let (Ok(before), Ok(after)) = pair {
                     findings.extend(more(&now, &before, &after, &JUDGED));
                     findings.extend(verifiers(&now, &after, &rescore.receipt));
+                    findings.extend(unjustified(&now, &before, &after, &rescore.receipt));
                     tally(&before, &after, &mut counts);
                 }
             } else if path.starts_with("calls/") {
@@ -268,6 +282,30 @@ fn verifiers(file: &str, after: &[EpisodeRow], receipt: &Value) -> Option<Findin
     Some(Finding::new("superseded_unaccounted", file, Some(at + 1), detail))
 }
 
+/// Rows whose judgement changed though their verifier did not, or whose verifiers the receipt does not name as they are.
+fn unjustified(file: &str, before: &[EpisodeRow], after: &[EpisodeRow], receipt: &Value) -> Option<Finding> {
+    let judged = |row: &EpisodeRow| (row.reward, row.solved, row.parse_ok, row.engaged);
+    before.iter().zip(after).enumerate().find_map(|(at, (before, after))| {
+        let same = before.verifier_sha256 == after.verifier_sha256;
+        let named = receipt.get("verifiers").and_then(|verifiers| verifiers.get(&after.family));
+        let was = named.and_then(|named| named.get("old")).and_then(Value::as_array);
+        let was = |hash: &str| was.is_some_and(|was| was.iter().any(|old| old.as_str() == Some(hash)));
+        let (rule, detail) = if same && judged(before) != judged(after) {
+            ("rescore_changed_more", "was judged by the same verifier as before, and otherwise".to_string())
+        } else if !same && (!was(&before.verifier_sha256) || was(&after.verifier_sha256)) {
+            let (old, new) = (head(&before.verifier_sha256), head(&after.verifier_sha256));
+            let family = &after.family;
+            (
+                "superseded_unaccounted",
+                format!("verifier {old}… became {new}…, which the rescore does not say of `{family}`"),
+            )
+        } else {
+            return None;
+        };
+        Some(Finding::new(rule, file, Some(at + 1), detail))
+    })
+}
+
 /// Adds the rows of a file to the counts by family: episodes, changed, solved before, solved after.
 fn tally(before: &[EpisodeRow], after: &[EpisodeRow], counts: &mut BTreeMap<String, [u64; 4]>) {
     for (before, after) in before.iter().zip(after) {
@@ -285,6 +323,10 @@ fn stated(rescore: &Rescore, counts: &BTreeMap<String, [u64; 4]>) -> Vec<Finding
     let mut findings = Vec::new();
     let none = Map::new();
     let families = rescore.receipt.get("families").and_then(Value::as_object).unwrap_or(&none);
+    for family in counts.keys().filter(|family| !families.contains_key(*family)) {
+        let detail = format!("counts no episode of `{family}`, whose rows it replaced");
+        findings.push(Finding::new("superseded_unaccounted", &rescore.file, None, detail));
+    }
     for (family, said) in families {
         let names = ["episodes", "changed", "solved_before", "solved_after"];
         let Some(own) = counts.get(family) else { continue };

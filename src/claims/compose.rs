@@ -3,7 +3,7 @@
 use super::book::Book;
 use super::derivation::{DataSet, Estimator, Reference};
 use super::family;
-use super::formula::{Extreme, Formula, OfRows, Operator};
+use super::formula::{DEEPEST, Extreme, Formula, OfRows, Operator};
 use super::value::{Derived, Evaluated, Number, Source};
 use crate::error::{Error, Problem, Result};
 use crate::stats::multiple;
@@ -46,6 +46,10 @@ fn work_out(book: &mut Book, name: &Name, left: &mut BTreeSet<Name>, under_way: 
     let named = named(estimator, &of, &name.0).and_then(|named| {
         for reference in named.references() {
             let inner = (reference.scope.clone(), reference.id.clone());
+            if under_way.len() >= DEEPEST {
+                return Err(Error::invalid(format!("rests on more than {DEEPEST} formulas in a row"))
+                    .hint("write it in fewer steps"));
+            }
             if under_way.contains(&inner) {
                 let circle: Vec<&str> = under_way.iter().map(|(_, id)| id.as_str()).collect();
                 return Err(Error::invalid(format!(

@@ -67,7 +67,12 @@ fn looked_up(derivation: &Derivation) -> Result<()> {
     let of_tests = matches!(derivation.estimator, Estimator::Holm | Estimator::BenjaminiHochberg);
     match (derivation.estimator, derivation.data, &derivation.of) {
         (Estimator::Value, DataSet::Derivations, Some(of)) => {
-            Formula::parse(of, "scope").map_err(|e| e.at("of"))?;
+            let formula = Formula::parse(of, "scope").map_err(|e| e.at("of"))?;
+            if formula.references().is_empty() {
+                return Err(Error::invalid("names no number, so that nothing stands behind it")
+                    .at("of")
+                    .hint("write such as `1 - base`; a number from elsewhere belongs into facts.toml"));
+            }
         }
         (_, DataSet::Derivations, Some(of)) if of_tests => {
             family::tests(of, "scope").map_err(|e| e.at("of"))?;

@@ -4,8 +4,10 @@
 use super::derivation::Reference;
 use crate::error::{Error, Result, nearest};
 
-/// How deep parentheses may lie in each other.
-const DEEPEST: usize = 32;
+/// How deep parentheses may lie in each other, and how many formulas may rest on one another.
+pub const DEEPEST: usize = 32;
+/// Most words, signs and parentheses of a formula.
+const LONGEST: usize = 500;
 
 /// A parsed formula.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,6 +71,13 @@ impl Formula {
     /// a name: `solved / tasks`, but `by_family/caravan`. Errors say what was read and what was expected.
     pub fn parse(text: &str, scope: &str) -> Result<Formula> {
         let mut reader = Reader { tokens: tokens(text), at: 0, scope, text };
+        if reader.tokens.len() > LONGEST {
+            return Err(Error::invalid(format!(
+                "the formula has {} words, and at most {LONGEST} are read",
+                reader.tokens.len()
+            ))
+            .hint("work out its parts under names of their own"));
+        }
         let formula = reader.sum(0)?;
         match reader.next() {
             None => Ok(formula),

@@ -51,17 +51,66 @@ const NO_WORSE: [&str; 11] = [
 
 /// What a paragraph claims, and where in it.
 pub fn claims(prose: &str) -> Vec<(Says, usize)> {
-    // ASCII only, so that places stay where they are.
-    let lower = prose.to_ascii_lowercase();
+    let (lower, places) = as_read(prose);
+    let place = |at: usize| places.get(at).copied().unwrap_or_default();
+    said(&lower).into_iter().map(|(says, at)| (says, place(at))).collect()
+}
+
+/// A text as a reader sees it: in lower case, one blank between words, without marks of emphasis and characters of no width, simple
+/// character references read; and for each byte where it came from.
+fn as_read(prose: &str) -> (String, Vec<usize>) {
+    let (mut out, mut places) = (String::with_capacity(prose.len()), Vec::with_capacity(prose.len()));
+    let mut skip = 0;
+    for (at, c) in prose.char_indices() {
+        if at < skip {
+            continue;
+        }
+        let mut c = c;
+        if c == '&'
+            && let Some(end) = prose[at..].find(';').filter(|end| *end <= 8)
+        {
+            let named = &prose[at + 1..at + end];
+            let number = named.strip_prefix('#').and_then(|digits| match digits.strip_prefix(['x', 'X']) {
+                Some(hex) => u32::from_str_radix(hex, 16).ok(),
+                None => digits.parse().ok(),
+            });
+            let read = match named {
+                "shy" => Some('\u{ad}'),
+                "nbsp" => Some(' '),
+                _ => number.and_then(char::from_u32),
+            };
+            if let Some(read) = read {
+                (c, skip) = (read, at + end + 1);
+            }
+        }
+        match c {
+            '*'
+            | '_'
+            | '~'
+            | '\u{ad}'
+            | '\u{34f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2060}'..='\u{2064}'
+            | '\u{feff}' => {}
+            c if c.is_whitespace() && out.ends_with(' ') => {}
+            c if c.is_whitespace() => out.push(' '),
+            c => out.push(c.to_ascii_lowercase()),
+        }
+        places.resize(out.len(), at);
+    }
+    (out, places)
+}
+
+fn said(lower: &str) -> Vec<(Says, usize)> {
     let mut found: Vec<(Says, usize)> =
-        significant(&lower).map(|at| (Says::Significant, at)).into_iter().collect();
+        significant(lower).map(|at| (Says::Significant, at)).into_iter().collect();
     for (says, phrases) in [(Says::Same, &SAME[..]), (Says::NoWorse, &NO_WORSE[..])] {
         let all = phrases.iter().flat_map(|phrase| {
             // "Non-inferiority" names a test; it says nothing of how it came out.
             lower.match_indices(phrase).filter(|(at, phrase)| !lower[at + phrase.len()..].starts_with("ity"))
         });
         let all = all.map(|(at, _)| at);
-        found.extend(all.filter(|at| stated(&lower, *at)).min().map(|at| (says, at)));
+        found.extend(all.filter(|at| stated(lower, *at)).min().map(|at| (says, at)));
     }
     found
 }
@@ -69,7 +118,7 @@ pub fn claims(prose: &str) -> Vec<(Says, usize)> {
 /// Where a text in lower case calls something significant, negations aside.
 fn significant(lower: &str) -> Option<usize> {
     lower.match_indices("significan").map(|(at, _)| at).find(|at| {
-        let joined = lower[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '-');
+        let joined = lower[..*at].ends_with(|c: char| c.is_alphanumeric()) || lower[..*at].ends_with("non-");
         let negated = joined || negation(word_before(lower, *at));
         let after = lower[*at..].split_whitespace().nth(1).unwrap_or_default();
         !negated && !after.starts_with("digit") && !after.starts_with("figure")
@@ -87,7 +136,7 @@ fn negation(word: &str) -> bool {
 
 /// Whether the phrase is stated rather than asked, supposed or denied.
 fn stated(lower: &str, at: usize) -> bool {
-    let sentence = lower[..at].rsplit(['.', '!', '?', ';', '\n']).next().unwrap_or_default();
+    let sentence = lower[..at].rsplit(['.', '!', '?', ';']).next().unwrap_or_default();
     let supposed = [
         "if", "when", "whether", "unless", "until", "should", "would", "could", "may", "might", "suppose",
         "says", "means",
@@ -149,6 +198,10 @@ mod tests {
             ("It shows no regression on held-out tasks.", Says::NoWorse),
             ("The model did not regress.", Says::NoWorse),
             ("The treatment is non-inferior.", Says::NoWorse),
+            ("There is no\n*difference*  between&nbsp;the arms.", Says::Same),
+            ("It does\u{200b}n't re&shy;gress.", Says::NoWorse),
+            ("A highly-sig**nificant** gain.", Says::Significant),
+            ("A sign&#105;ficant gain.", Says::Significant),
         ] {
             assert_eq!(says(text), [wanted], "{text}");
         }

@@ -250,7 +250,8 @@ fn derive(
     slug: &str,
     train_seeds: &mut BTreeSet<i64>,
 ) -> Result<Derived> {
-    if !slugs.contains(slug) && !(derivation.data == DataSet::Derivations && slug.is_empty()) {
+    let of_none = derivation.data == DataSet::Derivations && slug.is_empty();
+    if !of_none && !slugs.contains(slug) {
         let error = Error::invalid(format!("there is no experiment `{slug}`")).at("experiment");
         return Err(match nearest(slug, slugs.iter().map(String::as_str)) {
             Some(near) => error.hint(format!("did you mean `{near}`?")),

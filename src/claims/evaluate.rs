@@ -176,7 +176,6 @@ fn paired_delta(
         },
         bootstrap_key: key_text,
         identical_streams: identical_streams(derivation, at, rows),
-        ..Options::default()
     };
     let paired = Paired::new(&seen);
     let estimate = paired.as_ref().map_err(Clone::clone).and_then(|paired| stats::estimate(paired, &options));

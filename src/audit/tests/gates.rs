@@ -47,7 +47,7 @@ fn ruled(rule: &str) -> (Workspace, Value) {
         _ => {
             receipt["decision"]["outcome"] = json!("negative");
             receipt["decision"]["legs"] = json!([
-                tested(leg(0.095_255_585_539_570_79, -0.03, true), above),
+                tested(leg(0.095_255_585_539_570_8, -0.03, true), above),
                 tested(leg(0.404_744_414_460_429_2, 0.03, false), 0.988_510_704_866_344_3),
                 leg(2.0 / 24.0, 0.03, true),
             ]);

@@ -322,8 +322,13 @@ mod tests {
             let error = Formula::parse(text, "demo").unwrap_err().to_string();
             assert!(error.contains(what) && error.contains("hint"), "{text}: {error}");
         }
-        let deep = format!("{}a{}", "(".repeat(5000), ")".repeat(5000));
-        assert!(Formula::parse(&deep, "demo").unwrap_err().to_string().contains("too deep"));
+        let deep = |n: usize| format!("{}a{}", "(".repeat(n), ")".repeat(n));
+        assert!(Formula::parse(&deep(100), "demo").unwrap_err().to_string().contains("too deep"));
+        let long = [deep(5_000), vec!["a"; 5_000].join(" + ")];
+        assert!(
+            long.iter()
+                .all(|text| Formula::parse(text, "demo").unwrap_err().to_string().contains("at most 500"))
+        );
     }
 
     proptest! {

@@ -323,8 +323,9 @@ fn stated(rescore: &Rescore, counts: &BTreeMap<String, [u64; 4]>) -> Vec<Finding
     let mut findings = Vec::new();
     let none = Map::new();
     let families = rescore.receipt.get("families").and_then(Value::as_object).unwrap_or(&none);
-    for family in counts.keys().filter(|family| !families.contains_key(*family)) {
-        let detail = format!("counts no episode of `{family}`, whose rows it replaced");
+    let unnamed = counts.iter().filter(|(family, counted)| counted[1] > 0 && !families.contains_key(*family));
+    for (family, _) in unnamed {
+        let detail = format!("counts no episode of `{family}`, whose judgements it changed");
         findings.push(Finding::new("superseded_unaccounted", &rescore.file, None, detail));
     }
     for (family, said) in families {

@@ -4,6 +4,7 @@
 mod data;
 mod evidence;
 mod experiment;
+mod recipe;
 
 use crate::audit::{self, AuditReport};
 use crate::claims::{Book, Texts, check};

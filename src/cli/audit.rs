@@ -17,9 +17,9 @@ use std::path::Path;
   rederive audit --rescore             judge every kept transcript again with the verifiers of today
 
 Hashes are checked first, then rules, then every number is recomputed from the rows.
-Exit code 1 when a number mismatches or a rule is broken. With `--rescore` a reward that its own verifier does not
-give again is a broken rule; what a repaired verifier would change is listed with every number, printed place and
-claim that it moves, and `rederive rescore` writes it.")]
+Exit code 1 when a number mismatches or a rule is broken. With `--rescore` a reward that the verifier of today does
+not give is a broken rule, and so is a transcript whose words are not those of its token ids. What a repaired verifier
+changes is listed with every number, printed place and claim that it moves, and `rederive rescore` writes it.")]
 pub struct AuditArgs {
     #[command(flatten)]
     workspace: Workspace,

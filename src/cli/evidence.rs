@@ -373,8 +373,8 @@ fn calibrate(args: &CalibrateArgs, terminal: &Terminal) -> Result<u8> {
         }
     }
     let context = crate::stages::Context { observer: terminal, stop: &super::STOP, accept_engine: false };
-    let model =
-        std::sync::Arc::new(crate::stages::lab::load(&args.model, args.device.processor()?, &context)?);
+    let source = crate::model::Source::parse(&args.model)?;
+    let model = std::sync::Arc::new(crate::stages::lab::load(&source, args.device.processor()?, &context)?);
     let harness = crate::experiment::Harness {
         examples: args.examples,
         answer_tokens: args.answer_tokens,

@@ -24,6 +24,7 @@ pub mod unit;
 pub mod wal;
 
 pub use compare::{Difference, same_rows};
+pub use live::turns_sha256;
 pub use row::{
     CallRow, Cell, Column, EpisodeRow, HarvestRow, ImportedRow, Kind, NOT_COMPARED, Row, TrainingRow,
 };

@@ -7,10 +7,11 @@ use super::lora::Target;
 use super::network::{Layer, Mixer, Network};
 use super::ops::RmsNorm;
 use super::processor::{Compute, Processor};
-use super::safetensors::Checkpoint;
+use super::safetensors::{Checkpoint, weights_sha256};
 use super::tokenizer::Tokenizer;
 use super::{ChatTemplate, Model, Origin, fetch, gguf, registry};
 use crate::error::{Error, Result};
+use crate::hash;
 use crate::philox::Philox;
 use candle_core::{Device, Tensor};
 use rayon::prelude::*;
@@ -46,6 +47,17 @@ impl Source {
             Some(name) => error.hint(format!("did you mean `{name}`?")),
             None => error.hint("`rederive models list` shows the names"),
         })
+    }
+}
+
+impl Source {
+    /// SHA-256 of the weights, as [`Origin::sha256`] has it, without reading them into a network.
+    pub fn weights_sha256(&self) -> Result<String> {
+        match self {
+            Source::Named(name) => hash::sha256_file(&fetch::cached(registry::get(name)?)?),
+            Source::Gguf(path) => hash::sha256_file(path),
+            Source::Folder(folder) => weights_sha256(folder),
+        }
     }
 }
 

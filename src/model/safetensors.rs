@@ -206,15 +206,23 @@ const LANGUAGE_MODEL: &str = "model.language_model.";
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
+/// SHA-256 of the weights of a folder, file by file: what [`Checkpoint::sha256`] says, without their tensors.
+pub fn weights_sha256(folder: &Path) -> Result<String> {
+    let names = file_names(folder)?.into_iter();
+    let hashes: Result<BTreeMap<String, String>> =
+        names.map(|name| Ok((name.clone(), hash::sha256_file(&folder.join(name))?))).collect();
+    joined(hashes?)
+}
+
 /// SHA-256 of one weight file; of several, of their names and hashes.
 fn digest(files: &[(String, Vec<u8>)]) -> Result<String> {
-    match files {
-        [(_, bytes)] => Ok(hash::sha256_hex(bytes)),
-        several => {
-            let hashes: BTreeMap<_, _> =
-                several.iter().map(|(name, bytes)| (name, hash::sha256_hex(bytes))).collect();
-            hash::sha256_json(&hashes)
-        }
+    joined(files.iter().map(|(name, bytes)| (name.clone(), hash::sha256_hex(bytes))).collect())
+}
+
+fn joined(mut hashes: BTreeMap<String, String>) -> Result<String> {
+    match hashes.len() {
+        1 => Ok(hashes.pop_first().map(|(_, sha256)| sha256).unwrap_or_default()),
+        _ => hash::sha256_json(&hashes),
     }
 }
 

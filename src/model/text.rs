@@ -35,6 +35,11 @@ impl TextSide {
         Ok(TextSide { tokenizer, template })
     }
 
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
     /// Token ids of a conversation and the opening of an assistant turn, where the template reads `names` too.
     pub fn prompt<M: Serialize>(
         &self,

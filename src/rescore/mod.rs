@@ -13,6 +13,7 @@ mod testing;
 #[cfg(all(test, feature = "engine"))]
 mod tests;
 mod unit;
+mod words;
 
 pub use moved::{Moved, Place};
 pub use receipt::{Change, Counts, Receipt, Verifiers};
@@ -22,10 +23,11 @@ pub use supersede::{Done, Step, rescore, rescore_with};
 pub use unit::{Difference, Tally};
 
 use crate::audit::Finding;
-use crate::episode::UnitFiles;
+use crate::episode::{EpisodeRow, UnitFiles, table};
 use crate::error::Result;
 use crate::stages::{Context, Experiment};
 use rayon::prelude::*;
+use replay::Unjudged;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,6 +61,8 @@ pub struct Rescored {
     pub families: Vec<Family>,
     /// Every episode that is judged otherwise, or has a transcript and cannot be judged.
     pub differences: Vec<Difference>,
+    /// Why the words of transcripts were not compared with their token ids; null where they were.
+    pub words_not_compared: Option<String>,
     #[serde(skip)]
     units: Vec<Unit>,
 }
@@ -89,36 +93,68 @@ impl Rescored {
         self.units.iter().flat_map(|unit| &unit.next)
     }
 
-    /// Episodes that today's verifier judges otherwise than the very same one did in the run.
+    /// Episodes that today's verifier judges otherwise than the very same one did in the run, and those whose
+    /// transcript is not what was sampled.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let wrong = |d: &&Difference| d.same_verifier && (d.after.is_some() || d.other_conversation);
-        let mut of_file: BTreeMap<&str, Vec<&Difference>> = BTreeMap::new();
-        for difference in self.differences.iter().filter(wrong) {
-            of_file.entry(&difference.file).or_default().push(difference);
+        let mut of_file: BTreeMap<(&str, &'static str), Vec<&Difference>> = BTreeMap::new();
+        for difference in &self.differences {
+            if let Some(rule) = difference.breaks() {
+                of_file.entry((&difference.file, rule)).or_default().push(difference);
+            }
         }
-        for (file, differences) in of_file {
+        for ((file, rule), differences) in of_file {
             let file = format!("data/{}/{file}", self.experiment);
-            let mut add = |row, detail| {
-                findings.push(Finding { rule: "rescore_differs", file: file.clone(), row, detail });
-            };
+            let mut add = |row, detail| findings.push(Finding { rule, file: file.clone(), row, detail });
             for difference in differences.iter().take(SHOWN) {
                 add(Some(difference.row), difference.said());
             }
             if let Some(more) = differences.len().checked_sub(SHOWN + 1) {
-                add(None, format!("{} more rows differ from what their verifier says", more + 1));
+                add(None, format!("{} more rows differ", more + 1));
             }
         }
         findings
     }
+
+    /// Families whose rewards are not those of today's verifier: repaired, or never there.
+    fn outdated(&self) -> Vec<Finding> {
+        let families = self.families.iter().filter(|f| !f.harvest && !f.same_verifier);
+        families
+            .filter(|family| family.tally.differing > 0)
+            .map(|family| {
+                let Family { family, tally, .. } = family;
+                Finding {
+                    rule: "verifier_outdated",
+                    file: format!("data/{}", self.experiment),
+                    row: None,
+                    detail: format!(
+                        "today's verifier of `{family}` judges {} of {} episodes otherwise than the one that their rows name: `rederive rescore {}` writes a new version of them",
+                        tally.differing, tally.rescored, self.experiment
+                    ),
+                }
+            })
+            .collect()
+    }
 }
 
 impl Difference {
+    /// The rule that it breaks; none where another verifier judged, or nothing is there to judge.
+    fn breaks(&self) -> Option<&'static str> {
+        match &self.unjudged {
+            Some(Unjudged::OtherWords(_)) => Some("transcript_differs"),
+            None | Some(Unjudged::OtherConversation(_)) => self.same_verifier.then_some("rescore_differs"),
+            Some(Unjudged::NoTranscript | Unjudged::NoTask(_)) => None,
+        }
+    }
+
     /// What differs, in words.
     fn said(&self) -> String {
         let Some(after) = &self.after else {
             let why = self.why.as_deref().unwrap_or("it cannot be judged");
-            return format!("task `{}`: under the same verifier, {why}", self.task_id);
+            return match self.unjudged {
+                Some(Unjudged::OtherWords(_)) => format!("task `{}`: {why}", self.task_id),
+                _ => format!("task `{}`: under the same verifier, {why}", self.task_id),
+            };
         };
         let flag = |flag: Option<bool>| flag.map_or("null".into(), |flag| flag.to_string());
         let real = |real: Option<f64>| real.map_or("null".into(), |real| real.to_string());
@@ -140,7 +176,8 @@ impl Difference {
 impl Survey {
     /// All findings, experiment by experiment.
     pub fn findings(&self) -> Vec<Finding> {
-        self.experiments.iter().flat_map(Rescored::findings).collect()
+        let of = |rescored: &Rescored| [rescored.findings(), rescored.outdated()].concat();
+        self.experiments.iter().flat_map(of).collect()
     }
 }
 
@@ -205,6 +242,8 @@ fn judge_again(experiment: &Experiment, context: &Context) -> Result<Rescored> {
         .into_iter()
         .map(|family| Ok((family.to_string(), environment.verifier_sha256(family)?)))
         .collect::<Result<_>>()?;
+    let reader = words::reader(experiment, base_model(experiment, &units)?.as_deref());
+    let said = reader.as_ref().ok();
     let what = format!("rescore {}", experiment.slug);
     context.observer.begin(&what, Some(units.len() as u64), "files");
     let mut done: Vec<Unit> = Vec::new();
@@ -214,7 +253,7 @@ fn judge_again(experiment: &Experiment, context: &Context) -> Result<Rescored> {
             .par_iter()
             .map(|(arm, seed)| {
                 let files = UnitFiles::new(&experiment.root, arm, *seed)?;
-                unit::rescore(environment, &verifiers, &files, (arm, *seed))
+                unit::rescore(environment, &verifiers, said, &files, (arm, *seed))
             })
             .collect::<Result<_>>()?;
         done.extend(judged);
@@ -239,7 +278,26 @@ fn judge_again(experiment: &Experiment, context: &Context) -> Result<Rescored> {
     let episodes: usize = families.iter().map(|family| family.tally.episodes).sum();
     let differing: usize = families.iter().map(|family| family.tally.differing).sum();
     context.observer.end(&format!("{episodes} episodes, {differing} judged otherwise"));
-    Ok(Rescored { experiment: experiment.slug.clone(), families, differences, units: done })
+    Ok(Rescored {
+        experiment: experiment.slug.clone(),
+        families,
+        differences,
+        words_not_compared: reader.err(),
+        units: done,
+    })
+}
+
+/// The model that answered for the base arm where the engine gave token ids.
+fn base_model(experiment: &Experiment, units: &[(String, u64)]) -> Result<Option<String>> {
+    let base = &experiment.plan.base().name;
+    for (arm, seed) in units.iter().filter(|(arm, _)| arm == base) {
+        let files = UnitFiles::new(&experiment.root, arm, *seed)?;
+        let rows: Vec<EpisodeRow> = table::read(&files.path(&files.episodes()))?;
+        if let Some(row) = rows.iter().find(|row| row.tokens_sha256.is_some()) {
+            return Ok(Some(row.model_sha256.clone()));
+        }
+    }
+    Ok(None)
 }
 
 /// The units whose episodes are on disk, by arm and seed.

@@ -37,6 +37,10 @@ pub fn survey(survey: &Survey) -> String {
                 out.push_str(&format!("    {n} not judged again: {}\n", reason.replace('_', " ")));
             }
         }
+        out.push_str(&match &experiment.words_not_compared {
+            None => "  words compared with the sampled token ids\n".to_owned(),
+            Some(why) => format!("  words not compared with the sampled token ids: {why}\n"),
+        });
         let repaired: Vec<_> = experiment.families.iter().filter(|f| !f.same_verifier).collect();
         if !repaired.is_empty() {
             let differing: usize = repaired.iter().map(|f| f.tally.differing).sum();

@@ -58,6 +58,8 @@ pub enum Unjudged {
     NoTask(String),
     /// The conversation is not the one that the environment would have led.
     OtherConversation(String),
+    /// The transcript is not what was sampled.
+    OtherWords(String),
 }
 
 impl Unjudged {
@@ -67,6 +69,7 @@ impl Unjudged {
             Unjudged::NoTranscript => "no_transcript",
             Unjudged::NoTask(_) => "no_task",
             Unjudged::OtherConversation(_) => "other_conversation",
+            Unjudged::OtherWords(_) => "other_words",
         }
     }
 }
@@ -75,7 +78,9 @@ impl std::fmt::Display for Unjudged {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Unjudged::NoTranscript => f.write_str("there is no transcript of it"),
-            Unjudged::NoTask(why) | Unjudged::OtherConversation(why) => f.write_str(why),
+            Unjudged::NoTask(why) | Unjudged::OtherConversation(why) | Unjudged::OtherWords(why) => {
+                f.write_str(why)
+            }
         }
     }
 }

@@ -108,10 +108,11 @@ fn refuse(experiment: &Experiment, rescored: &Rescored) -> Result<()> {
     let root = &experiment.root;
     if let Some(first) = rescored.findings().first() {
         let row = first.row.map(|row| format!(", row {row}")).unwrap_or_default();
-        return Err(Error::refused(format!(
-            "an unchanged verifier judges otherwise than in the run: {}",
-            first.detail
-        ))
+        let what = match first.rule {
+            "transcript_differs" => "a transcript is not what was sampled",
+            _ => "an unchanged verifier judges otherwise than in the run",
+        };
+        return Err(Error::refused(format!("{what}: {}", first.detail))
         .at(format!("{}{row}", first.file))
         .hint("the rows, the transcripts or this build are not those of the run; `rederive audit --rescore` lists all"));
     }

@@ -211,7 +211,7 @@ pub fn finished() -> &'static Path {
             (CLAIM, CLAIM_TEXT),
             (
                 "site/experiments/marker/log.md",
-                "## 2026-12-01 — run\n\nAll arms ran. The outcome is positive.\n",
+                "## 2026-01-02 — run\n\nAll arms ran. The outcome is positive.\n",
             ),
         ] {
             crate::hash::write_atomic(&root.join(path), text.as_bytes()).unwrap();

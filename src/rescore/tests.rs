@@ -45,7 +45,14 @@ fn forty_of_240_become_94_and_every_place_is_named() {
     let before = copy.snapshot();
     let survey = copy.survey(copy.repaired());
     assert_eq!(copy.snapshot(), before, "looking changes nothing");
-    assert!(survey.findings().is_empty(), "a repaired verifier is no finding: {:#?}", survey.findings());
+    let findings = survey.findings();
+    let outdated = "judges 81 of 600 episodes otherwise";
+    assert!(
+        findings.len() == 1
+            && findings[0].rule == "verifier_outdated"
+            && findings[0].detail.contains(outdated),
+        "{findings:#?}"
+    );
     let family = &survey.experiments[0].families[0];
     assert!(!family.same_verifier);
     // 27 of each of the base's three seeds.
@@ -179,7 +186,7 @@ fn a_changed_reward_under_the_same_verifier_is_a_finding_and_no_new_version() {
         }
     });
     let survey = copy.survey(copy.repaired());
-    let findings = survey.findings();
+    let findings = survey.experiments[0].findings();
     let path = format!("data/{SLUG}/{file}");
     assert!(findings.iter().all(|f| f.rule == "rescore_differs" && f.file == path), "{findings:#?}");
     assert!(findings[0].row.is_some());
@@ -341,4 +348,41 @@ fn a_rescore_that_changed_more_than_judgements_is_named() {
         "rescore-1.json",
         "`families.caravan.changed` is 80, the rows give 81",
     );
+}
+
+#[test]
+fn what_was_decided_before_a_rescore_follows_from_the_rows_of_before() {
+    let earlier = "superseded/1/receipts/decision.json";
+    let report = forged(|copy| {
+        let mut decision: serde_json::Value =
+            receipts::require(&copy.data("superseded/1"), "decision", "decide").unwrap();
+        decision["decision"]["delta"] = 0.5.into();
+        decision["decision"]["outcome"] = "negative".into();
+        receipts::write(&copy.data("superseded/1"), "decision", &decision).unwrap();
+        let bytes = fs_err::read(copy.data(earlier)).unwrap();
+        let entry = hashes::FileHash::of(&bytes, 0, None);
+        resigned(copy, |receipt| {
+            receipt["replaced"]["receipts/decision.json"]["old"] = entry.sha256.clone().into();
+        });
+        hashes::update(&copy.data(""), [(earlier.to_owned(), entry)]).unwrap();
+    });
+    caught(&report, "decision", earlier, "the outcome says `negative`, the rows give `positive`");
+    caught(&report, "decision", earlier, "delta");
+    assert!(report.findings.iter().all(|f| f.rule != "superseded_unaccounted"), "{:#?}", report.findings);
+}
+
+#[test]
+fn a_dated_entry_may_state_the_outcome_of_its_day_only() {
+    let report = forged(|copy| {
+        let log = copy.root().join(REPORT).with_file_name("log.md");
+        let text = "## 2026-11-01 — decided\nThe outcome is positive.\n\n## 2999-01-01 — later\nThe outcome is positive.\n";
+        fs_err::write(log, text).unwrap();
+    });
+    let of_log: Vec<&str> = report
+        .findings
+        .iter()
+        .filter(|f| f.rule == "verdict" && f.file.ends_with("log.md"))
+        .map(|f| f.detail.as_str())
+        .collect();
+    assert!(of_log.len() == 1 && of_log[0].starts_with("line 5 says"), "{of_log:?}");
 }

@@ -2,6 +2,7 @@
 //! judges today, the files of the next rows version out. Nothing is written here.
 
 use super::replay::{Judgement, Unjudged, judge};
+use super::words::{self, Said};
 use crate::environment::Environment;
 use crate::episode::hashes::FileHash;
 use crate::episode::transcript::{self, Transcript};
@@ -23,7 +24,8 @@ pub struct Tally {
     pub equal: usize,
     /// Those that are judged otherwise.
     pub differing: usize,
-    /// Those that could not be judged again, by reason: `no_transcript`, `no_task`, `other_conversation`.
+    /// Those that could not be judged again, by reason: `no_transcript`, `no_task`, `other_conversation`,
+    /// `other_words`.
     pub without: BTreeMap<String, usize>,
     /// Solved episodes, as the rows say, of those judged again.
     pub solved_before: usize,
@@ -77,9 +79,9 @@ pub struct Difference {
     /// Why not, where it could not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether an unchanged environment would have led another conversation.
+    /// The same as a value.
     #[serde(skip)]
-    pub other_conversation: bool,
+    pub unjudged: Option<Unjudged>,
 }
 
 /// A file and what is to stand in its place.
@@ -112,11 +114,12 @@ pub struct Unit {
     pub next: Vec<Replacement>,
 }
 
-/// Judges every episode of a unit again. `verifiers` has today's verifier of each family. A harvest has no next
-/// version: what was trained on it stays what it was.
+/// Judges every episode of a unit again whose transcript is what was sampled. `verifiers` has today's verifier of
+/// each family. A harvest has no next version: what was trained on it stays what it was.
 pub fn rescore(
     environment: &dyn Environment,
     verifiers: &BTreeMap<String, String>,
+    said: Option<&Said>,
     files: &UnitFiles,
     (arm, seed): (&str, u64),
 ) -> Result<Unit> {
@@ -125,11 +128,17 @@ pub fn rescore(
     let rows: Vec<EpisodeRow> = table::decode(&files.path(&path), &bytes)?;
     let kept = files.path(&files.transcripts());
     let transcripts = if kept.is_file() { transcript::read(&kept)? } else { Vec::new() };
-    let said: HashMap<(&str, i64), &Transcript> =
+    let of_row: HashMap<(&str, i64), &Transcript> =
         transcripts.iter().map(|t| ((t.task_id.as_str(), t.rollout), t)).collect();
     let judged: Vec<Result<Judgement, Unjudged>> = rows
         .par_iter()
-        .map(|row| judge(environment, row, said.get(&(row.task_id.as_str(), row.rollout)).copied()))
+        .map(|row| {
+            let transcript = of_row.get(&(row.task_id.as_str(), row.rollout)).copied();
+            match transcript.and_then(|transcript| words::differs(row, transcript, said)) {
+                Some(what) => Err(Unjudged::OtherWords(what)),
+                None => judge(environment, row, transcript),
+            }
+        })
         .collect();
 
     let mut unit = Unit {
@@ -154,7 +163,7 @@ pub fn rescore(
                 before: Judgement::on_row(row),
                 after: judged.as_ref().ok().cloned(),
                 why: judged.as_ref().err().map(ToString::to_string),
-                other_conversation: matches!(judged, Err(Unjudged::OtherConversation(_))),
+                unjudged: judged.as_ref().err().cloned(),
             });
         }
     }

@@ -9,7 +9,7 @@ use crate::engine::local::Engine;
 use crate::episode::UnitFiles;
 use crate::error::{Error, Result};
 use crate::experiment::{Arm, Deploy, Purpose, Stage, ledger, lock, receipts};
-use crate::model::adapter;
+use crate::model::{Source, adapter};
 use std::sync::Arc;
 
 /// Runs what is missing and decides, or returns the decision when that is done.
@@ -182,7 +182,8 @@ fn player(
         Deploy::Merged => {
             let folder = merge::folder(experiment)?;
             lab.release();
-            let model = Arc::new(lab::load(&folder.to_string_lossy(), lab.processor(), context)?);
+            let model =
+                Arc::new(lab::load(&Source::parse(&folder.to_string_lossy())?, lab.processor(), context)?);
             let receipt: MergeReceipt = receipts::require(&experiment.root, "merge", "rederive merge")?;
             if model.origin.sha256 != receipt.merged_sha256 {
                 return Err(Error::refused(

@@ -72,16 +72,17 @@ impl Lab {
         if let Some(model) = &self.base {
             return Ok(model.clone());
         }
-        let model = Arc::new(load(&named(experiment, experiment.plan.source()?), self.processor, context)?);
+        let source = source(experiment, experiment.plan.source()?)?;
+        let model = Arc::new(load(&source, self.processor, context)?);
         self.base = Some(model.clone());
         Ok(model)
     }
 }
 
 /// A source of the plan: what lies in the workspace under that name, or the name.
-fn named(experiment: &Experiment, source: &str) -> String {
-    let relative = experiment.workspace.join(source);
-    if relative.exists() { relative.to_string_lossy().into_owned() } else { source.to_owned() }
+pub fn source(experiment: &Experiment, named: &str) -> Result<Source> {
+    let relative = experiment.workspace.join(named);
+    Source::parse(&if relative.exists() { relative.to_string_lossy().into_owned() } else { named.to_owned() })
 }
 
 /// The plan's server, asked for the model that it serves for an arm. Refused where it is not the one that
@@ -105,7 +106,7 @@ pub fn endpoint(
     };
     let count: Option<Count> = match &plan.model.source {
         Some(source) if section.count_tokens => {
-            let text = TextSide::load(&Source::parse(&named(experiment, source))?)?;
+            let text = TextSide::load(&self::source(experiment, source)?)?;
             let names = section.template_names();
             Some(Box::new(move |messages| Ok(text.prompt(messages, &names)?.len())))
         }
@@ -153,9 +154,9 @@ pub fn same_server(experiment: &Experiment, endpoint: &Endpoint, seed: u64) -> R
 }
 
 /// Reads a model and says so.
-pub fn load(source: &str, processor: Processor, context: &Context) -> Result<Model> {
+pub fn load(source: &Source, processor: Processor, context: &Context) -> Result<Model> {
     context.observer.begin("load model", None, "");
-    let model = Model::load_on(&Source::parse(source)?, processor)?;
+    let model = Model::load_on(source, processor)?;
     context
         .observer
         .end(&format!("{} ({}, computed in {})", model.origin.name, model.origin.stored, model.origin.dtype));
@@ -180,7 +181,7 @@ pub fn options(harness: &Harness, context: usize) -> Options {
 /// Most tokens that a model writes in one turn of a harness. Errors when the model has no thoughts to give a budget
 /// to, or opens one after `prompt` though the harness gives it none.
 fn turn_tokens(harness: &Harness, model: &Model, prompt: &[u32]) -> Result<usize> {
-    let markers = Markers::of(model);
+    let markers = model.tokenizer.as_ref().and_then(Markers::of);
     let refuse = |what: &str, remedy: &str| {
         Err(Error::invalid(what).at(format!("{}: `think_tokens`", model.origin.name)).hint(remedy))
     };

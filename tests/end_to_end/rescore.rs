@@ -1,9 +1,10 @@
 //! Transcripts judged again by the binary: the demo's rewards come out the same, and a task file whose
 //! verifiers were repaired leads to a new rows version that the whole line accepts.
 
-use crate::common::{SLUG, demo, expect, said, snapshot, text};
+use crate::common::{SLUG, copy_of_demo, data, demo, expect, said, snapshot, text};
 use crate::tasks::{episodes, workspace};
-use rederive::episode::{EpisodeRow, transcript};
+use rederive::environment::{Environment, gym::Gym};
+use rederive::episode::{EpisodeRow, chain, hashes, table, transcript};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -41,9 +42,82 @@ fn every_episode_of_the_demo_is_judged_as_in_the_run() {
     for (name, _, episodes, rescored, differing, same) in &families {
         assert!(*episodes > 0 && episodes == rescored && *differing == 0 && *same, "{name}: {families:?}");
     }
+    assert!(json(&output.stdout)["rescore"]["experiments"][0]["words_not_compared"].is_null());
     let output = expect(0, &["rescore", SLUG, "--workspace", text(demo())]);
     assert!(said(&output).contains("nothing to do"), "{}", said(&output));
     assert!(snapshot(&demo().join("data")) == before, "looking changes nothing");
+}
+
+/// Writes a unit's rows and transcripts after `change` as a forger would: sealed, and listed.
+fn forge(
+    workspace: &Path,
+    arm: &str,
+    seed: u64,
+    change: impl FnOnce(&mut [EpisodeRow], &mut [transcript::Transcript]),
+) {
+    let root = data(workspace);
+    let path = |folder: &str, ending: &str| format!("{folder}/{arm}/{seed}.{ending}");
+    let (rows_at, said_at) = (path("episodes", "parquet"), path("transcripts", "jsonl.zst"));
+    let mut rows: Vec<EpisodeRow> = table::read(&root.join(&rows_at)).unwrap();
+    let mut said = transcript::read(&root.join(&said_at)).unwrap();
+    change(&mut rows, &mut said);
+    chain::seal(&mut rows).unwrap();
+    for (path, bytes, last) in [
+        (rows_at, table::encode(&rows).unwrap(), chain::last(&rows)),
+        (said_at, transcript::encode(&said).unwrap(), None),
+    ] {
+        std::fs::write(root.join(&path), &bytes).unwrap();
+        let entry = hashes::FileHash::of(&bytes, rows.len(), last);
+        hashes::update(&root, [(path, entry)]).unwrap();
+    }
+}
+
+#[test]
+fn words_that_nobody_sampled_and_a_verifier_that_never_was_are_found() {
+    let (_folder, lab) = copy_of_demo();
+    let seed = event_seed(&lab);
+    let mut at = 0;
+    forge(&lab, "base", seed, |rows, said| {
+        let row = rows.iter_mut().enumerate().find(|(_, row)| row.solved == Some(false) && row.turns == 1);
+        let (index, row) = row.unwrap();
+        at = index + 1;
+        let task = Gym.by_id(&row.task_id).unwrap();
+        let right = Gym.begin(&task).unwrap().oracle();
+        let transcript = said.iter_mut().find(|t| t.task_id == row.task_id).unwrap();
+        transcript.messages.last_mut().unwrap().content = right;
+        (row.reward, row.solved, row.parse_ok, row.engaged) = (Some(1.0), Some(true), Some(true), Some(true));
+    });
+    let output = expect(1, &["audit", "--rescore", "--workspace", text(&lab), "--json"]);
+    let report = json(&output.stdout);
+    let findings = report["findings"].as_array().unwrap();
+    let hit = findings.iter().find(|f| f["rule"] == "transcript_differs").unwrap();
+    assert_eq!(hit["row"], at as u64, "{hit}");
+    assert!(hit["file"].as_str().unwrap().ends_with(&format!("episodes/base/{seed}.parquet")), "{hit}");
+    assert!(hit["detail"].as_str().unwrap().contains("the words of reply 1"), "{hit}");
+    assert!(findings.iter().all(|f| f["rule"] != "rescore_differs"), "{findings:#?}");
+    let output = expect(1, &["rescore", SLUG, "--workspace", text(&lab)]);
+    assert!(said(&output).contains("a transcript is not what was sampled"), "{}", said(&output));
+
+    let (_folder, lab) = copy_of_demo();
+    forge(&lab, "base", seed, |rows, _| {
+        let family = rows[0].family.clone();
+        for row in rows.iter_mut().filter(|row| row.family == family) {
+            row.verifier_sha256 = "0".repeat(64);
+            (row.reward, row.solved) = (Some(0.0), Some(false));
+        }
+    });
+    let output = expect(1, &["audit", "--rescore", "--workspace", text(&lab), "--json"]);
+    let report = json(&output.stdout);
+    let findings = report["findings"].as_array().unwrap();
+    let hit = findings.iter().find(|f| f["rule"] == "verifier_outdated");
+    assert!(hit.is_some_and(|f| f["detail"].as_str().unwrap().contains("rederive rescore")), "{findings:#?}");
+}
+
+/// An evaluation seed of the demo.
+fn event_seed(lab: &Path) -> u64 {
+    let plan = std::fs::read_to_string(data(lab).join("experiment.toml")).unwrap();
+    let plan: toml::Table = plan.parse().unwrap();
+    plan["seeds"]["evaluate"][0].as_integer().unwrap() as u64
 }
 
 /// The task file with what the base answered to some tasks accepted too.

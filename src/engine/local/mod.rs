@@ -170,7 +170,7 @@ impl Engine {
             memory,
             adapters: Vec::new(),
             end_tokens,
-            markers: Markers::of(&model),
+            markers: model.tokenizer.as_ref().and_then(Markers::of),
             runner,
             budget: Engine::rows_of_a_step(&model, options.slots),
             lanes: Lanes::new(options.lanes(), options.slots, options.share_prefixes, config.delta.is_some()),

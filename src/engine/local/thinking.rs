@@ -3,7 +3,7 @@
 //! as if it had been sampled, and the answer follows within its own budget.
 
 use crate::engine::{Close, Thought};
-use crate::model::Model;
+use crate::model::Tokenizer;
 
 /// The markers of a model's thoughts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,9 +15,8 @@ pub struct Markers {
 }
 
 impl Markers {
-    /// The markers of a model whose tokenizer has both as single tokens and writes them in texts.
-    pub fn of(model: &Model) -> Option<Markers> {
-        let tokenizer = model.tokenizer.as_ref()?;
+    /// The markers of a tokenizer that has both as single tokens and writes them in texts.
+    pub fn of(tokenizer: &Tokenizer) -> Option<Markers> {
         let marker = |text: &str| {
             let id = tokenizer.id(text)?;
             (tokenizer.decode(&[id], true).ok()? == text).then_some(id)

@@ -7,6 +7,7 @@ mod bootstrap;
 mod cells;
 mod decision;
 mod distributions;
+mod earlier;
 mod estimators;
 mod families;
 mod gates;
@@ -350,11 +351,9 @@ fn planned(
             slug,
             plan: &plan,
             front: texts.experiments.get(slug).map(|text| &text.report.front),
-            texts: texts.experiments.get(slug).map_or_else(Vec::new, |text| {
-                std::iter::once(&text.report.document)
-                    .chain(text.log.as_ref().map(|log| &log.document))
-                    .collect()
-            }),
+            report: texts.experiments.get(slug).map(|text| &text.report.document),
+            log: texts.experiments.get(slug).and_then(|text| text.log.as_ref()),
+            before: None,
             episodes: sheet(slug, DataSet::Episodes),
             calls: sheet(slug, DataSet::Calls),
             harvest: sheet(slug, DataSet::Harvest),

@@ -5,9 +5,9 @@
 use super::hashes::{head, json, sha256, sorted};
 use super::rules::{Gathered, evaluates, spending};
 use super::sheet::Sheet;
-use super::{Finding, decision, gates, receipts, superseded, units, verdicts, weights};
+use super::{Finding, decision, earlier, gates, receipts, superseded, units, verdicts, weights};
 use crate::claims::front_matter::Document;
-use crate::claims::report::{Lifecycle, ReportFront, Verdict};
+use crate::claims::report::{Lifecycle, Log, ReportFront, Verdict};
 use crate::episode::columns::RowAt;
 use crate::experiment::{Plan, Stage, lock};
 use serde_json::Value;
@@ -24,8 +24,12 @@ pub struct Case<'a> {
     pub plan: &'a Plan,
     /// Front matter of its report, where it has one.
     pub front: Option<&'a ReportFront>,
-    /// Its report and log, where it has them.
-    pub texts: Vec<&'a Document>,
+    /// The text of its report, where it has one.
+    pub report: Option<&'a Document>,
+    /// Its log, where it has one.
+    pub log: Option<&'a Log>,
+    /// The rescore before which rows and receipts are meant; none for those that stand.
+    pub before: Option<u64>,
     /// Episode rows.
     pub episodes: &'a Sheet,
     /// Rows of generation calls.
@@ -39,7 +43,11 @@ pub struct Case<'a> {
 impl Case<'_> {
     /// Where a receipt lies, relative to the workspace.
     pub fn receipt_path(&self, name: &str) -> String {
-        format!("data/{}/receipts/{name}.json", self.slug)
+        let path = format!("receipts/{name}.json");
+        match self.before {
+            Some(number) => superseded::kept(self.slug, number, &path),
+            None => format!("data/{}/{path}", self.slug),
+        }
     }
 
     /// What a receipt says; `None` if there is none, or it is not JSON (found elsewhere).
@@ -73,6 +81,7 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
     }
     findings.extend(receipts_of_later_work(case));
     findings.extend(decision::check(case, ledger));
+    findings.extend(earlier::check(case, ledger));
     findings.extend(verdict(case));
     findings.extend(lifecycle(case));
     findings.extend(weights::check(case));
@@ -234,9 +243,18 @@ fn verdict(case: &Case) -> Vec<Finding> {
     // Dated entries go on saying what was decided before a rescore.
     let before = superseded::earlier_outcomes(case.workspace, case.slug);
     let mut findings: Vec<Finding> = Vec::new();
-    for text in &case.texts {
-        let earlier = if text.path.ends_with("/log.md") { before.as_slice() } else { &[] };
-        findings.extend(verdicts::contradictions(text, stated, earlier));
+    if let Some(report) = case.report {
+        findings.extend(verdicts::contradictions(report, stated, &|_, _| false));
+    }
+    if let Some(log) = case.log {
+        // Who writes the log may live a day ahead of the receipt's clock.
+        let then = |line: usize, word: &str| {
+            let entry = log.entries.iter().rev().find(|entry| entry.line <= line);
+            entry.is_some_and(|entry| {
+                before.iter().any(|(was, last)| was == word && entry.date <= last.next())
+            })
+        };
+        findings.extend(verdicts::contradictions(&log.document, stated, &then));
     }
     let wrong = |detail: String| Some(Finding::new("verdict", &file, None, detail));
     findings.extend(match (printed, outcome) {

@@ -93,20 +93,31 @@ pub fn folder(data: DataSet) -> Option<&'static str> {
 
 /// Reads every Parquet file of a data set, each once. A file that cannot be read becomes a finding.
 pub fn load(workspace: &Path, slug: &str, data: DataSet) -> Loaded {
+    read(workspace, data, paths(workspace, slug, data))
+}
+
+/// Paths of the Parquet files of a data set, relative to the workspace, rising.
+pub fn paths(workspace: &Path, slug: &str, data: DataSet) -> Vec<String> {
+    let Some(folder) = folder(data) else { return Vec::new() };
+    let mut paths = files_under(workspace, &format!("data/{slug}/{folder}"));
+    paths.retain(|path| path.ends_with(".parquet"));
+    paths
+}
+
+/// Reads these files of a data set, as [`load`] does.
+pub fn read(workspace: &Path, data: DataSet, paths: Vec<String>) -> Loaded {
     match data {
-        DataSet::Episodes => read_all::<EpisodeRow>(workspace, slug, "episodes"),
-        DataSet::Calls => read_all::<CallRow>(workspace, slug, "calls"),
-        DataSet::Harvest => read_all::<HarvestRow>(workspace, slug, "harvest"),
-        DataSet::Training => read_all::<TrainingRow>(workspace, slug, "training"),
-        DataSet::Imported => read_all::<ImportedRow>(workspace, slug, "imported"),
+        DataSet::Episodes => read_rows::<EpisodeRow>(workspace, paths),
+        DataSet::Calls => read_rows::<CallRow>(workspace, paths),
+        DataSet::Harvest => read_rows::<HarvestRow>(workspace, paths),
+        DataSet::Training => read_rows::<TrainingRow>(workspace, paths),
+        DataSet::Imported => read_rows::<ImportedRow>(workspace, paths),
         DataSet::Receipts | DataSet::Plan | DataSet::Facts | DataSet::Derivations => Loaded::default(),
     }
 }
 
-fn read_all<R: Row>(workspace: &Path, slug: &str, folder: &str) -> Loaded {
+fn read_rows<R: Row>(workspace: &Path, paths: Vec<String>) -> Loaded {
     let names: Vec<&'static str> = R::COLUMNS.iter().map(|column| column.name).collect();
-    let mut paths = files_under(workspace, &format!("data/{slug}/{folder}"));
-    paths.retain(|path| path.ends_with(".parquet"));
     let read = |path: &String| {
         let full = workspace.join(path);
         let bytes = fs_err::read(&full).map_err(|error| error.to_string())?;

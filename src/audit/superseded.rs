@@ -5,6 +5,7 @@
 use super::Finding;
 use super::hashes::{head, inside, json, sha256 as text_sha256, sorted};
 use super::sheet::files_under;
+use crate::claims::day::Day;
 use crate::episode::row::{CallRow, Cell, EpisodeRow, Row};
 use crate::episode::table;
 use crate::error::Result;
@@ -98,19 +99,27 @@ pub fn passed_before(workspace: &Path, slug: &str, gate: &str) -> bool {
     })
 }
 
-/// Outcomes of the decisions that rescores replaced, the first one first.
-pub fn earlier_outcomes(workspace: &Path, slug: &str) -> Vec<String> {
-    let path = "receipts/decision.json";
-    let replaced = |rescore: &&Rescore| rescore.replaced().any(|(replaced, ..)| replaced == path);
-    receipts(workspace, slug)
-        .iter()
-        .filter(replaced)
-        .filter_map(|rescore| json(&workspace.join(kept(slug, rescore.number, path))).ok())
-        .filter_map(|value| Some(value.pointer("/receipt/decision/outcome")?.as_str()?.to_string()))
-        .collect()
+/// Numbers of the rescores of an experiment, rising.
+pub fn numbers(workspace: &Path, slug: &str) -> Vec<u64> {
+    receipts(workspace, slug).into_iter().map(|rescore| rescore.number).collect()
 }
 
-fn kept(slug: &str, number: u64, path: &str) -> String {
+/// Outcomes of the decisions that rescores replaced, the first one first, each with the last day (UTC) on which
+/// it stood.
+pub fn earlier_outcomes(workspace: &Path, slug: &str) -> Vec<(String, Day)> {
+    let path = "receipts/decision.json";
+    let replaced = |rescore: &&Rescore| rescore.replaced().any(|(replaced, ..)| replaced == path);
+    let outcome = |rescore: &Rescore| {
+        let value = json(&workspace.join(kept(slug, rescore.number, path))).ok()?;
+        let outcome = value.pointer("/receipt/decision/outcome")?.as_str()?.to_string();
+        let at = rescore.receipt.get("at")?.as_str()?;
+        Some((outcome, at.get(..10)?.parse().ok()?))
+    };
+    receipts(workspace, slug).iter().filter(replaced).filter_map(outcome).collect()
+}
+
+/// Where a rescore keeps the earlier version of a file.
+pub fn kept(slug: &str, number: u64, path: &str) -> String {
     format!("data/{slug}/superseded/{number}/{path}")
 }
 

@@ -12,18 +12,25 @@ const VERBS: [&str; 4] = [" is ", " was ", ": ", " remains "];
 const CONDITIONS: [&str; 6] = ["when ", "if ", "unless ", "only ", "where ", "as soon as "];
 
 /// Places of a text that state another outcome. `: **word**` in any emphasis counts as stated too, since
-/// reports end so. `earlier` are outcomes that the text may state beside it: a log's, of the time before a rescore.
-pub fn contradictions(document: &Document, outcome: &str, earlier: &[String]) -> Vec<Finding> {
+/// reports end so. `then(line, word)` says whether a line may state that outcome beside it: a log's of a day on
+/// which it stood, before a rescore.
+pub fn contradictions(
+    document: &Document,
+    outcome: &str,
+    then: &dyn Fn(usize, &str) -> bool,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     for passage in document.passages() {
         let (prose, offsets) = flat(&links::scan(passage.text).prose);
-        let other = |word: &&&str| **word != outcome && earlier.iter().all(|was| was != **word);
-        for word in WORDS.iter().filter(other) {
+        for word in WORDS.iter().filter(|word| **word != outcome) {
             for (at, _) in prose.match_indices(word) {
                 if !states(&prose[..at], &prose[at + word.len()..]) {
                     continue;
                 }
                 let line = document.line(passage.offset(offsets[at]));
+                if then(line, word) {
+                    continue;
+                }
                 let is =
                     if outcome.is_empty() { "nothing is decided".into() } else { format!("it is {outcome}") };
                 let detail = format!("line {line} says the outcome is {word}, and {is}");
@@ -80,7 +87,7 @@ mod tests {
 
     fn check(text: &str, count: usize) {
         let document = Document::split("r.md", text.into(), Front::Optional).unwrap();
-        assert_eq!(contradictions(&document, "inconclusive", &[]).len(), count, "{text}");
+        assert_eq!(contradictions(&document, "inconclusive", &|_, _| false).len(), count, "{text}");
     }
 
     #[test]

@@ -19,6 +19,14 @@ impl Day {
     pub fn parts(self) -> (u16, u8, u8) {
         (self.year, self.month, self.day)
     }
+
+    /// The day after it.
+    pub fn next(self) -> Day {
+        let (year, month, day) = self.parts();
+        let candidates = [(year, month, day + 1), (year, month + 1, 1), (year.saturating_add(1), 1, 1)];
+        let real = |(year, month, day): (u16, u8, u8)| format!("{year:04}-{month:02}-{day:02}").parse().ok();
+        candidates.into_iter().find_map(real).unwrap_or(self)
+    }
 }
 
 impl From<toml::value::Date> for Day {
@@ -67,6 +75,20 @@ mod tests {
         assert!(day > "2026-07-31".parse().unwrap());
         for bad in ["2026-02-30", "2026-12-01T10:00:00Z", "yesterday", ""] {
             assert!(bad.parse::<Day>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_day_has_a_next_one() {
+        for (day, next) in [
+            ("2026-11-29", "2026-11-30"),
+            ("2026-11-30", "2026-12-01"),
+            ("2026-12-31", "2027-01-01"),
+            ("2028-02-28", "2028-02-29"),
+            ("2027-02-28", "2027-03-01"),
+            ("9999-12-31", "9999-12-31"),
+        ] {
+            assert_eq!(day.parse::<Day>().unwrap().next().to_string(), next);
         }
     }
 

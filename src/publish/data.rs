@@ -4,7 +4,8 @@ use super::unreadable;
 use crate::episode::row::{CallRow, Column, EpisodeRow, HarvestRow, ImportedRow, Kind, Row, TrainingRow};
 use crate::episode::{hashes, preview};
 use crate::error::Result;
-use crate::site::input::FileInput;
+use crate::site::input::{FileInput, ImportInput, ProvenanceInput};
+use serde_json::Value;
 use std::path::Path;
 
 /// Rows shown of each file.
@@ -13,16 +14,17 @@ const PREVIEW_ROWS: usize = 20;
 /// Every listed Parquet file, in order of its path.
 pub(super) fn files(root: &Path) -> Result<Vec<FileInput>> {
     let mut out = Vec::new();
-    for (path, listed) in hashes::read(root)? {
+    let all = hashes::read(root)?;
+    for (path, listed) in &all {
         if !path.ends_with(".parquet") {
             continue;
         }
-        let source = root.join(&path);
+        let source = root.join(path);
         if !source.exists() {
             return Err(unreadable("a listed data file is missing", &source));
         }
         let head = preview::preview(&source, PREVIEW_ROWS)?;
-        let contract = contract(&path);
+        let contract = contract(path);
         let columns = head
             .columns
             .iter()
@@ -32,10 +34,14 @@ pub(super) fn files(root: &Path) -> Result<Vec<FileInput>> {
                 (name.clone(), kind.to_string(), column.map_or("", |c| c.doc.trim()).to_string())
             })
             .collect();
+        let beside = path.strip_suffix(".parquet").filter(|path| path.starts_with("imported/"));
+        let beside = beside.map(|path| format!("{path}.json"));
+        let provenance = beside.and_then(|path| Some((all.get(&path)?.sha256.clone(), path)));
         out.push(FileInput {
-            path,
+            path: path.clone(),
+            provenance: provenance.map(|(sha256, path)| provenance_of(root, path, sha256)).transpose()?,
             source,
-            sha256: listed.sha256,
+            sha256: listed.sha256.clone(),
             bytes: listed.bytes,
             rows: head.total_rows,
             columns,
@@ -43,6 +49,61 @@ pub(super) fn files(root: &Path) -> Result<Vec<FileInput>> {
         });
     }
     Ok(out)
+}
+
+/// Folders under `data/` with imported rows and no report, in order of their name. The claims that cite them are
+/// left to the caller.
+pub(super) fn imports(workspace: &Path, reported: impl Fn(&str) -> bool) -> Result<Vec<ImportInput>> {
+    let folders = walkdir::WalkDir::new(workspace.join("data")).min_depth(1).max_depth(1).sort_by_file_name();
+    let mut out = Vec::new();
+    for folder in folders.into_iter().filter_map(|entry| entry.ok()) {
+        let slug = folder.file_name().to_string_lossy().into_owned();
+        if reported(&slug) || !folder.path().join("imported").is_dir() {
+            continue;
+        }
+        out.push(ImportInput { slug, files: files(folder.path())?, cited_by: Vec::new() });
+    }
+    Ok(out)
+}
+
+/// What `imported/<arm>.json` says, as labels and values.
+fn provenance_of(root: &Path, path: String, sha256: String) -> Result<ProvenanceInput> {
+    let source = root.join(&path);
+    let value: Value = serde_json::from_slice(&fs_err::read(&source)?)
+        .map_err(|e| unreadable(&format!("is not JSON: {e}"), &source))?;
+    let list = value["sources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let sources = list.iter().map(|origin| {
+        let word = |key: &str| origin[key].as_str().unwrap_or_default().to_string();
+        let mut said = Vec::new();
+        labels("", origin, &mut said);
+        said.retain(|(label, _)| label != "file" && label != "sha256");
+        (word("file"), word("sha256"), said)
+    });
+    Ok(ProvenanceInput { sources: sources.collect(), path, source, sha256 })
+}
+
+/// Every value that is stated, under its keys in words; what is null or empty is left out.
+fn labels(before: &str, value: &Value, out: &mut Vec<(String, String)>) {
+    let mut add = |text: String| {
+        if !text.is_empty() {
+            out.push((before.to_string(), text));
+        }
+    };
+    match value {
+        Value::Null => {}
+        Value::Object(map) => {
+            for (key, inner) in map {
+                let key = key.replace('_', " ");
+                labels(&if before.is_empty() { key } else { format!("{before}: {key}") }, inner, out);
+            }
+        }
+        Value::Array(items) => {
+            let text = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_string);
+            add(items.iter().map(text).collect::<Vec<_>>().join(", "));
+        }
+        Value::String(text) => add(text.clone()),
+        other => add(other.to_string()),
+    }
 }
 
 fn contract(path: &str) -> &'static [Column] {

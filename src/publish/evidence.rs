@@ -279,6 +279,7 @@ pub(super) fn claim(claim: &Claim, workspace: &Workspace) -> ClaimInput {
             })
             .collect(),
         experiments: claim.experiments.clone(),
+        imports: imports(claim, workspace),
         scope: claim.scope.clone(),
         supersedes: claim.supersedes.clone(),
         contradicts: claim.contradicts.clone(),
@@ -361,11 +362,28 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
     Ok(out)
 }
 
-/// Where the site keeps a data file: `data/<slug>/<path>` is `experiments/<slug>/files/<path>` there.
-/// `None` for a file of an experiment that has no page.
+/// Where the site keeps a data file: `data/<slug>/<path>` is `experiments/<slug>/files/<path>` there, or
+/// `imports/<slug>/files/<path>`. `None` for a file of an experiment that has no page.
 fn in_site(texts: &Texts, path: &str) -> Option<String> {
     let (slug, rest) = path.strip_prefix("data/")?.split_once('/')?;
-    texts.experiments.contains_key(slug).then(|| format!("experiments/{slug}/files/{rest}"))
+    if texts.experiments.contains_key(slug) {
+        return Some(format!("experiments/{slug}/files/{rest}"));
+    }
+    rest.starts_with("imported/").then(|| format!("imports/{slug}/files/{rest}"))
+}
+
+/// Data sets without a report that a claim's own derivations, and what it cites, were worked out from.
+fn imports(claim: &Claim, workspace: &Workspace) -> Vec<String> {
+    let cited = claim.evidence().chain(claim.against());
+    let cited = cited.filter_map(|reference| workspace.book.entry(&reference.scope, &reference.id));
+    let own = workspace.book.entries().filter(|entry| entry.scope == claim.id);
+    let sources = cited.chain(own).filter_map(|entry| entry.outcome.as_ref().ok());
+    let slugs = sources
+        .flat_map(|derived| &derived.sources)
+        .filter_map(|source| Some(source.path.strip_prefix("data/")?.split_once('/')?.0));
+    let slugs: BTreeSet<&str> =
+        slugs.filter(|slug| !workspace.texts.experiments.contains_key(*slug)).collect();
+    slugs.into_iter().map(str::to_string).collect()
 }
 
 /// Files behind a result: path, hash, rows used, rows in all.

@@ -10,7 +10,7 @@ use crate::audit::{self, AuditReport};
 use crate::claims::{Book, Texts, check};
 use crate::error::{Error, Result};
 use crate::site;
-use crate::site::input::Publication;
+use crate::site::input::{ClaimInput, Publication};
 use crate::stages::Context;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,13 @@ pub fn publication(root: &Path, workspace: &Workspace) -> Result<Publication> {
     for (slug, text) in &workspace.texts.experiments {
         experiments.push(experiment::experiment(root, slug, text, workspace)?);
     }
+    let claims: Vec<ClaimInput> =
+        workspace.texts.claims.iter().map(|claim| evidence::claim(claim, workspace)).collect();
+    let mut imports = data::imports(root, |slug| workspace.texts.experiments.contains_key(slug))?;
+    for import in &mut imports {
+        let citing = claims.iter().filter(|claim| claim.imports.contains(&import.slug));
+        import.cited_by = citing.map(|claim| claim.id.clone()).collect();
+    }
     Ok(Publication {
         title: site.title,
         description: site.description,
@@ -82,7 +89,8 @@ pub fn publication(root: &Path, workspace: &Workspace) -> Result<Publication> {
         repository: site.repository,
         revision: None,
         experiments,
-        claims: workspace.texts.claims.iter().map(|claim| evidence::claim(claim, workspace)).collect(),
+        imports,
+        claims,
         derivations: evidence::derivations(workspace)?,
         numbers,
         audit: evidence::audit_page(&workspace.audit),

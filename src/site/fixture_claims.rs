@@ -16,6 +16,7 @@ pub fn claims() -> Vec<ClaimInput> {
                     change("2026-12-01", "promising", &["derive:demo.kept"], &["derive:demo.base"]),
                 ],
                 experiments: vec!["demo".into()],
+                imports: vec!["elsewhere".into()],
                 body: "Reward rose from [0.02](derive:demo.base) to [0.33](derive:demo.treatment), a paired change of [+0.31](derive:demo.delta).\n\n## What speaks against it\n\nOne training seed says nothing about the next.\n".into(),
                 forest: vec![estimate("demo, all tasks", "", 0.309375, 0.072, 160.0), estimate("demo, brinework", "held out", 0.1375, 0.075, 40.0)],
                 path: "claims/C0001-commit-an-answer.md".into(),

@@ -155,6 +155,32 @@ pub fn slopes() -> ChartInput {
     ChartInput::Slope { left: "base".into(), right: "treatment".into(), tasks }
 }
 
+/// Rows of another program, whose name of a file means harm.
+fn import(folder: &Path) -> ImportInput {
+    let said = |label: &str, value: &str| (label.to_string(), value.to_string());
+    let record = file(folder, "imported/base.json", 1);
+    let provenance = ProvenanceInput {
+        path: record.path,
+        source: record.source,
+        sha256: record.sha256,
+        sources: vec![(
+            "samples_<b>gsm8k</b>.jsonl".into(),
+            sha256_hex(b"samples"),
+            vec![
+                said("format", "lm-eval"),
+                said("program", "lm-evaluation-harness"),
+                said("mapping: reward", "exact_match"),
+            ],
+        )],
+    };
+    let rows = file(folder, "imported/base.parquet", 4);
+    ImportInput {
+        slug: "elsewhere".into(),
+        files: vec![FileInput { provenance: Some(provenance), ..rows }],
+        cited_by: vec!["C0001".into()],
+    }
+}
+
 fn file(folder: &Path, path: &str, rows: usize) -> FileInput {
     let bytes = format!("rows of {path}\n").repeat(rows).into_bytes();
     let source = folder.join(path);
@@ -197,6 +223,7 @@ fn file(folder: &Path, path: &str, rows: usize) -> FileInput {
                 ]
             })
             .collect(),
+        provenance: None,
     }
 }
 
@@ -405,6 +432,7 @@ pub fn publication(folder: &Path) -> Publication {
     let long = "A deliberately long title that goes on about adapters, harvests, answer lines, token budgets and the \
                 several hyphenated, half-forgotten, not-quite-decided questions behind a run which starved before it began";
     Publication {
+        imports: vec![import(folder)],
         judged: None,
         title: "Answer seam lab".into(),
         description: "Small experiments on whether a small model hands in what it knows.".into(),

@@ -22,6 +22,8 @@ pub struct Publication {
     pub revision: Option<String>,
     /// Experiments, in order of their slug.
     pub experiments: Vec<ExperimentInput>,
+    /// Rows made elsewhere that no experiment's page shows, in order of their slug.
+    pub imports: Vec<ImportInput>,
     /// Claims, in order of their id.
     pub claims: Vec<ClaimInput>,
     /// Every derivation, in order of scope and id.
@@ -306,6 +308,32 @@ pub struct FileInput {
     pub columns: Vec<(String, String, String)>,
     /// The first rows.
     pub preview: Vec<Vec<Cell>>,
+    /// Where imported rows come from.
+    pub provenance: Option<ProvenanceInput>,
+}
+
+/// A file that says where imported rows come from.
+#[derive(Debug, Clone, Default)]
+pub struct ProvenanceInput {
+    /// Path relative to the data set's folder.
+    pub path: String,
+    /// Where it lies, to be copied into the site.
+    pub source: std::path::PathBuf,
+    /// SHA-256.
+    pub sha256: String,
+    /// What each source file says of itself and of what became of it: name, SHA-256, and labels with values.
+    pub sources: Vec<(String, String, Vec<(String, String)>)>,
+}
+
+/// Rows made elsewhere, without an experiment's page.
+#[derive(Debug, Clone, Default)]
+pub struct ImportInput {
+    /// Folder name; also the page's address.
+    pub slug: String,
+    /// Files of rows.
+    pub files: Vec<FileInput>,
+    /// Claims whose evidence was worked out from them, by id.
+    pub cited_by: Vec<String>,
 }
 
 /// A change of a claim's status.
@@ -336,6 +364,8 @@ pub struct ClaimInput {
     pub history: Vec<ChangeInput>,
     /// Experiments it rests on.
     pub experiments: Vec<String>,
+    /// Rows made elsewhere that it rests on, by slug.
+    pub imports: Vec<String>,
     /// What it is limited to, in words.
     pub scope: Option<String>,
     /// The claim it supersedes.

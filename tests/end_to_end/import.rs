@@ -94,6 +94,19 @@ fn two_inspect_logs_become_two_arms_whose_difference_is_the_one_by_hand() {
     assert_eq!((&audit["rows_checked"], &audit["files_checked"]), (&Value::from(24), &Value::from(4)));
     assert_eq!(audit["summary"]["matches"], 2);
 
+    // The website shows the rows, where they come from, and a query that reads them there.
+    expect(0, &["site", "build", "--workspace", text(root)]);
+    let page = |address: &str| std::fs::read_to_string(root.join("public").join(address)).expect("a page");
+    assert!(page("claims/C0001/index.html").contains("1 import"));
+    let data = page("imports/sums/data/imported--base.parquet/index.html");
+    assert!(data.contains("base.eval") && data.contains("Where they come from"), "{data}");
+    let derivation = page("derivations/C0001/delta/index.html");
+    for link in ["imports/sums/files/imported/base.parquet", "imports/sums/data/imported--base.parquet"] {
+        assert!(derivation.contains(link), "{link}: {derivation}");
+    }
+    expect(0, &["site", "check", "--workspace", text(root)]);
+    std::fs::remove_dir_all(root.join("public")).expect("removed");
+
     // The same import again changes nothing; a provenance that was touched up does not hold.
     let before = snapshot(root);
     expect(0, &chosen);

@@ -134,7 +134,7 @@ fn form(publication: &Publication, input: &ClaimInput, tally: &Tally, root: &str
     };
     let mut cells = vec![
         cell("Evidence", counted(input.forest.len(), "comparison"), String::new()),
-        cell("Rests on", counted(input.experiments.len(), "experiment"), String::new()),
+        cell("Rests on", rests_on(input), String::new()),
         cell("Population", crate::site::text::escape(&sentence(population.0)), population.1.to_string()),
         cell("Audit", audited, String::new()),
     ];
@@ -152,6 +152,13 @@ fn form(publication: &Publication, input: &ClaimInput, tally: &Tally, root: &str
         cells.push(cell(label, links.join(", "), String::new()));
     }
     cells
+}
+
+/// `1 experiment`, `2 imports`, or both.
+fn rests_on(input: &ClaimInput) -> String {
+    let kinds = [(input.experiments.len(), "experiment"), (input.imports.len(), "import")];
+    let some: Vec<String> = kinds.iter().filter(|(n, _)| *n > 0).map(|(n, of)| counted(*n, of)).collect();
+    if some.is_empty() { counted(0, "experiment") } else { some.join(", ") }
 }
 
 /// Another claim, linked where it has a page.
@@ -227,5 +234,13 @@ fn experiments(publication: &Publication, input: &ClaimInput) -> Vec<Value> {
             }),
         })
     });
-    entries.collect()
+    let imports = input.imports.iter().map(|slug| {
+        let import = publication.imports.iter().find(|i| &i.slug == slug);
+        json!({
+            "title": slug,
+            "href": import.map(|i| format!("../../imports/{}/index.html", i.slug)),
+            "words": "rows made elsewhere",
+        })
+    });
+    entries.chain(imports).collect()
 }

@@ -1,12 +1,13 @@
-//! A page for each data file: first rows with the meaning of every column, hash, size and the file
-//! itself, copied beside the experiment's page under the path it has in the workspace.
+//! A page for each data file: first rows with the meaning of every column, where imported rows come
+//! from, hash, size and the file itself, copied beside the page of its experiment or import under the path
+//! it has in the workspace.
 
 use super::{Head, Site};
 use crate::episode::row::Cell;
 use crate::error::Result;
-use crate::site::input::{ExperimentInput, FileInput};
+use crate::site::input::{FileInput, ProvenanceInput, Publication};
 use crate::site::prose::{Prose, plain};
-use crate::site::text::{breakable, count, counted, cut, link, root_of, short_hash, size};
+use crate::site::text::{breakable, count, counted, cut, link, root_of, sentence, short_hash, size};
 use serde_json::{Value, json};
 
 /// The last part of a data page's folder: the file's path with `--` for `/`.
@@ -38,18 +39,42 @@ fn order(file: &FileInput) -> Vec<usize> {
     order
 }
 
-/// A page and a copy for each of the experiment's files.
-pub fn pages(site: &mut Site<'_>, experiment: &ExperimentInput) -> Result<()> {
-    for file in &experiment.files {
-        let base = format!("experiments/{}", experiment.slug);
-        site.files.copy(&format!("{base}/files/{}", file.path), &file.source, &file.sha256)?;
-        page(site, experiment, file)?;
+/// What data files belong to: an experiment, or an import.
+pub struct Owner<'a> {
+    /// `experiments` or `imports`.
+    pub shelf: &'static str,
+    /// Its folder name.
+    pub slug: &'a str,
+    /// Its title.
+    pub title: &'a str,
+}
+
+/// The page of a data file, by its path in the workspace; `None` for one that the site does not show.
+pub fn page_of(publication: &Publication, path: &str) -> Option<String> {
+    let (slug, rest) = path.strip_prefix("data/")?.split_once('/')?;
+    let of_experiment =
+        publication.experiments.iter().find(|e| e.slug == slug).map(|e| ("experiments", &e.files));
+    let of_import = publication.imports.iter().find(|i| i.slug == slug).map(|i| ("imports", &i.files));
+    let (shelf, files) = of_experiment.or(of_import)?;
+    let shown = files.iter().any(|file| file.path == rest);
+    shown.then(|| format!("{shelf}/{slug}/data/{}/index.html", link(&folder(rest))))
+}
+
+/// A page and a copy for each of these files.
+pub fn pages(site: &mut Site<'_>, owner: &Owner<'_>, files: &[FileInput]) -> Result<()> {
+    for file in files {
+        let base = format!("{}/{}/files", owner.shelf, owner.slug);
+        site.files.copy(&format!("{base}/{}", file.path), &file.source, &file.sha256)?;
+        if let Some(from) = &file.provenance {
+            site.files.copy(&format!("{base}/{}", from.path), &from.source, &from.sha256)?;
+        }
+        page(site, owner, file)?;
     }
     Ok(())
 }
 
-fn page(site: &mut Site<'_>, experiment: &ExperimentInput, file: &FileInput) -> Result<()> {
-    let address = format!("experiments/{}/data/{}/index.html", experiment.slug, folder(&file.path));
+fn page(site: &mut Site<'_>, owner: &Owner<'_>, file: &FileInput) -> Result<()> {
+    let address = format!("{}/{}/data/{}/index.html", owner.shelf, owner.slug, folder(&file.path));
     let numeric: Vec<bool> = (0..file.columns.len())
         .map(|i| {
             let cells = || file.preview.iter().filter_map(move |row| row.get(i));
@@ -76,12 +101,17 @@ fn page(site: &mut Site<'_>, experiment: &ExperimentInput, file: &FileInput) -> 
         .collect();
     let heads: Vec<&Value> = order.iter().filter_map(|i| columns.get(*i)).collect();
     let context = json!({
-        "slug": experiment.slug,
-        "experiment_title": experiment.title,
+        "slug": owner.slug,
+        "shelf": owner.shelf,
+        "owner_title": owner.title,
         "path_html": breakable(&file.path),
         "path": file.path,
         "href": format!("../../files/{}", link(&file.path)),
         "sha256": file.sha256,
+        "provenance": file.provenance.as_ref().map(|from| {
+            let before = usize::from(!file.preview.is_empty()) + usize::from(!file.columns.is_empty());
+            provenance(from, before + 1)
+        }),
         "size": size(file.bytes),
         "rows": count(file.rows),
         "columns_size": counted(columns.len(), "column"),
@@ -95,10 +125,27 @@ fn page(site: &mut Site<'_>, experiment: &ExperimentInput, file: &FileInput) -> 
         address: &address,
         template: "data.html",
         title: &file.path,
-        description: &format!("First rows, columns and hash of {} from {}.", file.path, experiment.title),
-        nav: "experiments",
+        description: &format!("First rows, columns and hash of {} from {}.", file.path, owner.title),
+        nav: owner.shelf,
     };
     site.page(&head, context)
+}
+
+/// The section of that number.
+fn provenance(from: &ProvenanceInput, number: usize) -> Value {
+    let sources = from.sources.iter().map(|(name, sha256, said)| {
+        json!({
+            "name_html": breakable(name),
+            "sha256": sha256,
+            "said": said.iter().map(|(label, value)| json!({"label": sentence(label), "value": value})).collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "no": number,
+        "href": format!("../../files/{}", link(&from.path)),
+        "size": counted(from.sources.len(), "source file"),
+        "sources": sources.collect::<Vec<_>>(),
+    })
 }
 
 /// A cell of the preview: hashes are cut, missing values are a dash.

@@ -63,7 +63,7 @@ pub fn page(site: &mut Site<'_>, input: &DerivationInput) -> Result<()> {
         "warnings": input.warnings.iter().map(|w| json!({"code": w.code.replace('_', " "), "text_html": coded(&agreeing(&full(&w.text)))})).collect::<Vec<_>>(),
         "audited": audit_table(site, &entries, "../../../"),
         "rows_size": counted(entries.len(), "printed place"),
-        "sources": sources(&input.sources),
+        "sources": sources(publication, &input.sources, "../../../"),
         "sources_size": counted(input.sources.len(), "file"),
         "toml": input.toml,
     });

@@ -59,7 +59,7 @@ pub fn figure(
         "bulk": table.rows.len() > 40,
         "table_size": counted(table.rows.len(), "row"),
         "table_title": format!("The data of figure {number}, as drawn"),
-        "sources": sources(&input.sources),
+        "sources": sources(site.publication, &input.sources, &root),
         "sources_size": counted(input.sources.len(), "file"),
         "derivations": derivations,
         "base": base,

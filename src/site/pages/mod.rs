@@ -10,6 +10,7 @@ mod derivation;
 mod experiment;
 mod figure;
 mod home;
+mod import;
 mod method;
 mod results;
 mod sections;
@@ -50,7 +51,13 @@ pub fn render(publication: &Publication) -> Result<Files> {
     home::experiments(&mut site)?;
     for input in &publication.experiments {
         experiment::page(&mut site, input)?;
-        data::pages(&mut site, input)?;
+        let owner = data::Owner { shelf: "experiments", slug: &input.slug, title: &input.title };
+        data::pages(&mut site, &owner, &input.files)?;
+    }
+    for input in &publication.imports {
+        import::page(&mut site, input)?;
+        let owner = data::Owner { shelf: "imports", slug: &input.slug, title: &import::title(input) };
+        data::pages(&mut site, &owner, &input.files)?;
     }
     claim::index(&mut site)?;
     for input in &publication.claims {
@@ -133,11 +140,12 @@ impl Tally {
     }
 }
 
-/// Files behind a result, for a list.
-fn sources(files: &[(String, String, usize, usize)]) -> Vec<Value> {
+/// Files behind a result, for a list on a page that is `root` away from the site's own folder.
+fn sources(publication: &Publication, files: &[(String, String, usize, usize)], root: &str) -> Vec<Value> {
     let rows = files.iter().map(|(path, sha256, used, all)| {
         json!({
             "path_html": breakable(path),
+            "href": data::page_of(publication, path).map(|page| format!("{root}{page}")),
             "rows": match (used, all) {
                 (0, 0) => String::new(),
                 (used, all) if used == all => counted(*all, "row"),

@@ -161,7 +161,7 @@ fn training(claim: &Claim, book: &Book, outcome: &mut Outcome) {
             outcome.add(
                 document,
                 line,
-                "one_training_seed",
+                "training_claim_on_one_seed",
                 text,
                 "train with more seeds, or write `population = \"tasks\"`",
             );

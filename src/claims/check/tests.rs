@@ -144,11 +144,11 @@ fn a_change_of_status_needs_new_evidence() {
 fn claims_about_training_need_several_training_seeds() {
     let mut case = claim("", BODY);
     case.claim = case.claim.replace("population = \"tasks\"", "population = \"tasks-x-train-seeds\"");
-    case.finds("one_training_seed", "0 training seeds");
+    case.finds("training_claim_on_one_seed", "0 training seeds");
     for row in case.rows.iter_mut().filter(|row| row.arm == "treatment") {
         row.train_seed = Some(1);
     }
-    case.finds("one_training_seed", "has 1 training seed [");
+    case.finds("training_claim_on_one_seed", "has 1 training seed [");
     let again: Vec<EpisodeRow> = case
         .rows
         .iter()

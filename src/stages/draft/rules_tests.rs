@@ -29,6 +29,22 @@ fn plan(rule: &str, compared: bool) -> String {
     plan
 }
 
+#[test]
+fn what_the_template_offers_as_comments_is_accepted() {
+    let offered: Vec<&str> =
+        TRAINED.lines().filter(|line| line.starts_with("# ") && line.contains(" = ")).collect();
+    assert_eq!(offered.len(), 6, "{offered:?}");
+    let line = |line: &str| match line.strip_prefix("# ") {
+        Some(rest) if rest.contains(" = ") || rest.starts_with('[') => rest.to_owned(),
+        _ => line.to_owned(),
+    };
+    let plan: Vec<String> =
+        TRAINED.lines().map(|l| line(l.strip_prefix("# [[gates]]").map_or(l, |_| "[[gates]]"))).collect();
+    let plan =
+        crate::experiment::Plan::parse(&plan.join("\n"), std::path::Path::new("experiment.toml")).unwrap();
+    assert!(plan.kill().is_some() && plan.headroom().is_some_and(|gate| gate.baseline_ceiling.is_some()));
+}
+
 /// Report, log and claim for an ending; every link is declared.
 fn drafted(plan: &str, ending: &Ending) -> String {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 //! Reading files that somebody else may have put there. A pipe or a device in the place of a text would be read for ever, so
-//! only regular files are opened, and none that is absurdly large.
+//! only regular files are opened, and no text that is absurdly large.
 
 use crate::error::{Error, Result};
 use std::path::Path;
@@ -20,6 +20,12 @@ pub fn text(path: &Path) -> Result<String> {
 /// The bytes of a file of at most 256 MiB. Errors name the path.
 pub fn bytes(path: &Path) -> Result<Vec<u8>> {
     small(path)?;
+    Ok(fs_err::read(path)?)
+}
+
+/// The bytes of a data file, however large. Errors name the path.
+pub fn data(path: &Path) -> Result<Vec<u8>> {
+    check(path)?;
     Ok(fs_err::read(path)?)
 }
 

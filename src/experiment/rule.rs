@@ -1,6 +1,7 @@
 //! `[decision]`: the rule that decides, what it compares, and the number that it holds the change
 //! against. That number is fixed beforehand, so a plan without it is refused.
 
+use super::plan::Plan;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -74,7 +75,8 @@ impl Decision {
 }
 
 /// Checks what the grammar does not; `path` is for messages.
-pub(super) fn validate(decision: &Decision, path: &Path) -> Result<()> {
+pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
+    let decision = &plan.decision;
     let bad = |key: &str, what: String, hint: &str| {
         Err(Error::invalid(what).at(format!("{}: [decision] {key}", path.display())).hint(hint))
     };
@@ -102,6 +104,13 @@ pub(super) fn validate(decision: &Decision, path: &Path) -> Result<()> {
         (Rule::ThreeWay, Some(gain), None) if !(0.0..=1.0).contains(&gain) => {
             bad("minimum_delta", "must lie in [0, 1]".into(), "it is a difference of rewards")
         }
+        // The spread of base against base is never below 0.
+        (Rule::ThreeWay, Some(gain), None) if gain == 0.0 && !plan.seeds.null.is_empty() => bad(
+            "minimum_delta",
+            "is 0, and null seeds are planned: their spread cannot stay below it, so that nothing could be positive"
+                .into(),
+            "write a gain above 0, such as `minimum_delta = 0.03`, or leave `null` out of `[seeds]`",
+        ),
         (Rule::ThreeWay, Some(_), None) => Ok(()),
         (_, Some(_), _) => bad(
             "minimum_delta",
@@ -113,10 +122,10 @@ pub(super) fn validate(decision: &Decision, path: &Path) -> Result<()> {
             format!("is missing: the rule `{rule}` compares with a margin that is fixed beforehand"),
             "add a line such as `margin = 0.02`",
         ),
-        (_, None, Some(margin)) if !(margin > 0.0 && margin <= 1.0) => bad(
+        (_, None, Some(margin)) if !(margin > 0.0 && margin < 1.0) => bad(
             "margin",
-            format!("{margin} does not lie in (0, 1]"),
-            "it is a difference of rewards that would matter, and more than none",
+            format!("{margin} does not lie in (0, 1)"),
+            "it is a difference of rewards that would matter: more than none, and less than all there is",
         ),
         (_, None, Some(_)) => Ok(()),
     }
@@ -124,7 +133,6 @@ pub(super) fn validate(decision: &Decision, path: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Plan;
     use super::super::plan::tests::GOOD;
     use super::*;
 
@@ -147,7 +155,7 @@ mod tests {
         };
         assert_eq!(bar("rule = \"three-way\"\nminimum_delta = 0.0"), (0.0, "decision.minimum_delta"));
         assert_eq!(bar("rule = \"non-inferiority\"\nmargin = 0.02"), (0.02, "decision.margin"));
-        assert_eq!(bar("rule = \"equivalence\"\nmargin = 1"), (1.0, "decision.margin"));
+        assert_eq!(bar("rule = \"equivalence\"\nmargin = 0.99"), (0.99, "decision.margin"));
     }
 
     #[test]
@@ -161,10 +169,11 @@ mod tests {
             ("rule = \"equivalence\"", "fixed beforehand"),
             ("rule = \"non-inferiority\"\nminimum_delta = 0.1", "asks for no gain"),
             ("rule = \"equivalence\"\nminimum_delta = 0.1\nmargin = 0.1", "asks for no gain"),
-            ("rule = \"non-inferiority\"\nmargin = 0.0", "0 does not lie in (0, 1]"),
-            ("rule = \"non-inferiority\"\nmargin = -0.1", "(0, 1]"),
-            ("rule = \"equivalence\"\nmargin = 1.01", "(0, 1]"),
-            ("rule = \"equivalence\"\nmargin = nan", "(0, 1]"),
+            ("rule = \"non-inferiority\"\nmargin = 0.0", "0 does not lie in (0, 1)"),
+            ("rule = \"non-inferiority\"\nmargin = -0.1", "(0, 1)"),
+            ("rule = \"non-inferiority\"\nmargin = 1", "1 does not lie in (0, 1)"),
+            ("rule = \"equivalence\"\nmargin = 1.0", "1 does not lie in (0, 1)"),
+            ("rule = \"equivalence\"\nmargin = nan", "(0, 1)"),
             ("rule = \"noninferiority\"\nmargin = 0.1", "did you mean `non-inferiority`"),
         ] {
             let error = decided(rest).unwrap_err();
@@ -172,5 +181,20 @@ mod tests {
             assert!(text.contains(named) && text.contains("hint: "), "{rest}: {text}");
             assert_eq!(error.exit_code(), 2);
         }
+    }
+
+    #[test]
+    fn no_gain_at_all_is_asked_for_beside_null_seeds() {
+        let plan = |gain: &str, seeds: &str| {
+            let text = GOOD.replace(THREE_WAY, &THREE_WAY.replace("0.03", gain));
+            let seeds = format!("calibrate = [31001]\n{seeds}");
+            Plan::parse(&text.replace("calibrate = [31001]\n", &seeds), Path::new("experiment.toml"))
+        };
+        let null = "null = [41001, 41002]\n";
+        plan("0.0", "").unwrap();
+        assert_eq!(plan("0.01", null).unwrap().seeds.null, [41001, 41002]);
+        let error = plan("0.0", null).unwrap_err().to_string();
+        assert!(error.contains("[decision] minimum_delta: is 0, and null seeds are planned"), "{error}");
+        assert!(error.contains("hint: write a gain above 0"), "{error}");
     }
 }

@@ -244,8 +244,43 @@ pub(super) fn validate(plan: &Plan, path: &Path) -> Result<()> {
     {
         return bad("[training]", "rank, alpha, learning_rate, epochs, batch_rows, max_tokens and checkpoint_steps must be positive".into(), "leave a key out to take its default");
     }
-    super::rule::validate(&plan.decision, path)?;
+    if let Some(clip) = t.clip_norm.filter(|clip| !(clip.is_finite() && *clip > 0.0)) {
+        return bad(
+            "[training] clip_norm",
+            format!("`clip_norm` is {clip}, and a gradient is cut down to a finite norm above 0"),
+            "leave the key out to take its default, or write a large number to cut nothing",
+        );
+    }
+    super::rule::validate(plan, path)?;
     super::gate::validate(plan, path)?;
     super::endpoint::validate(plan, path)?;
     environment.allot(&plan.allotment())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::tests::GOOD;
+    use super::*;
+
+    fn trained(line: &str) -> Result<Plan> {
+        Plan::parse(&format!("{GOOD}[training]\n{line}\n"), Path::new("experiment.toml"))
+    }
+
+    #[test]
+    fn what_no_training_could_use_is_refused_with_the_plan() {
+        for (line, named) in [
+            ("clip_norm = 0.0", "[training] clip_norm: `clip_norm` is 0,"),
+            ("clip_norm = -1", "`clip_norm` is -1,"),
+            ("clip_norm = inf", "`clip_norm` is inf,"),
+            ("clip_norm = nan", "`clip_norm` is NaN,"),
+            ("learning_rate = 0.0", "[training]"),
+            ("weight_decay = -0.1", "[training]"),
+            ("alpha = inf", "[training]"),
+            ("max_tokens = 1", "[training]"),
+        ] {
+            let error = trained(line).unwrap_err().to_string();
+            assert!(error.contains(named) && error.contains("hint:"), "{line}: {error}");
+        }
+        assert_eq!(trained("clip_norm = 1e9").unwrap().training.clip_norm, Some(1e9));
+    }
 }

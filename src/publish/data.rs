@@ -4,6 +4,7 @@ use super::unreadable;
 use crate::episode::row::{CallRow, Column, EpisodeRow, HarvestRow, ImportedRow, Kind, Row, TrainingRow};
 use crate::episode::{hashes, preview};
 use crate::error::Result;
+use crate::regular;
 use crate::site::input::{FileInput, ImportInput, ProvenanceInput};
 use serde_json::Value;
 use std::path::Path;
@@ -23,6 +24,7 @@ pub(super) fn files(root: &Path) -> Result<Vec<FileInput>> {
         if !source.exists() {
             return Err(unreadable("a listed data file is missing", &source));
         }
+        regular::check(&source)?;
         let head = preview::preview(&source, PREVIEW_ROWS)?;
         let contract = contract(path);
         let columns = head
@@ -69,7 +71,7 @@ pub(super) fn imports(workspace: &Path, reported: impl Fn(&str) -> bool) -> Resu
 /// What `imported/<arm>.json` says, as labels and values.
 fn provenance_of(root: &Path, path: String, sha256: String) -> Result<ProvenanceInput> {
     let source = root.join(&path);
-    let value: Value = serde_json::from_slice(&fs_err::read(&source)?)
+    let value: Value = serde_json::from_slice(&regular::bytes(&source)?)
         .map_err(|e| unreadable(&format!("is not JSON: {e}"), &source))?;
     let list = value["sources"].as_array().map(Vec::as_slice).unwrap_or_default();
     let sources = list.iter().map(|origin| {
@@ -133,5 +135,25 @@ fn kind(column: &Column) -> &'static str {
         (Kind::Real, true) => "number or null",
         (Kind::Flag, false) => "true or false",
         (Kind::Flag, true) => "true, false or null",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn provenance_is_read_from_files_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |path: &str| provenance_of(dir.path(), path.to_string(), "f".into());
+        fs_err::write(dir.path().join("a.json"), r#"{"sources": [{"file": "x.eval", "model_name": "m"}]}"#)
+            .unwrap();
+        let said = of("a.json").unwrap().sources;
+        assert_eq!(said[0].0, "x.eval");
+        assert_eq!(said[0].2, [("model name".to_string(), "m".to_string())]);
+        fs_err::write(dir.path().join("b.json"), "{").unwrap();
+        assert!(of("b.json").is_err_and(|e| e.to_string().contains("is not JSON")));
+        fs_err::create_dir(dir.path().join("c.json")).unwrap();
+        assert!(of("c.json").is_err_and(|e| e.to_string().contains("no regular file")));
     }
 }

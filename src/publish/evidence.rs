@@ -321,7 +321,8 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
     for entry in workspace.book.entries() {
         let derived = computed(entry)?;
         let derivation = &entry.derivation;
-        let known = registry::ESTIMATORS.iter().find(|e| e.id == estimator_id(derivation));
+        let estimator = estimator_id(derivation);
+        let known = registry::find(&estimator);
         let mut lowest = Verdict::Match;
         let mut shown = Vec::new();
         for (row, evaluated) in results(derived) {
@@ -344,7 +345,7 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
             id: entry.id.clone(),
             recipe: recipe(derivation, &entry.experiment),
             toml: toml::to_string(derivation).unwrap_or_default(),
-            estimator: estimator_id(derivation),
+            estimator,
             formula: known.map_or_else(String::new, |e| e.formula.to_string()),
             method_source: known.map_or_else(String::new, |e| e.source.to_string()),
             // Rows of a data set without a page are no part of the site: their paths are the workspace's.

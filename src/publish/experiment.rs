@@ -1,8 +1,9 @@
 //! One experiment's page: texts, figures with their data, plan, decision and coverage.
 
 use super::evidence::{computed, estimate, sources};
-use super::{Workspace, data};
-use crate::claims::derivation::{Reference, Weight};
+use super::recipe::word;
+use super::{Workspace, caption, data};
+use crate::claims::derivation::{Derivation, Reference};
 use crate::claims::report::{Figure, FigureKind};
 use crate::claims::texts::ExperimentText;
 use crate::claims::unbound;
@@ -11,6 +12,7 @@ use crate::episode::{EpisodeRow, table};
 use crate::error::{Error, Result};
 use crate::experiment::plan::{Harness, plan_path};
 use crate::experiment::{Plan, Rule, Stage, lock, receipts};
+use crate::regular;
 use crate::site::input::{
     CardInput, ChartInput, DecisionInput, ExperimentInput, FigureInput, LockInput, LogInput, TaskInput,
     Verdict,
@@ -120,7 +122,9 @@ impl Episodes {
             if !path.starts_with("episodes/") || !path.ends_with(".parquet") {
                 continue;
             }
-            for row in table::read::<EpisodeRow>(&folder.join(&path))? {
+            let path = folder.join(&path);
+            regular::check(&path)?;
+            for row in table::read::<EpisodeRow>(&path)? {
                 if episodes.evidence.is_empty() || row.evidence != "deployable" {
                     episodes.evidence = row.evidence;
                 }
@@ -128,13 +132,6 @@ impl Episodes {
             }
         }
         Ok(episodes)
-    }
-}
-
-fn word(value: &impl serde::Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(text)) => text,
-        _ => String::new(),
     }
 }
 
@@ -334,6 +331,7 @@ fn figure(
 fn forest(behind: &mut Behind, plan: Option<&Plan>) -> Result<(ChartInput, String)> {
     let figure = behind.figure;
     let mut groups = Vec::new();
+    let mut all_rows: Vec<&Evaluated> = Vec::new();
     for id in &figure.rows {
         let derived = behind.derived(id)?;
         let by = behind
@@ -356,31 +354,15 @@ fn forest(behind: &mut Behind, plan: Option<&Plan>) -> Result<(ChartInput, Strin
             other => format!("By {other}"),
         };
         groups.push((heading, rows));
+        all_rows.extend(derived.rows.values());
     }
-    let mut caption = String::new();
-    let pooled = match &figure.pooled {
-        Some(id) => {
-            let total: &Evaluated = &behind.derived(id)?.total;
-            if let Some(n) = total.parts.get("n").and_then(|n| n.get()) {
-                caption = format!("n = {n} paired {}. ", total.unit);
-            }
-            if let Some(method) = &total.method {
-                caption.push_str(&format!(
-                    "Intervals at {:.0}%: {method}. ",
-                    total.level.unwrap_or(0.95) * 100.0
-                ));
-            }
-            let weight =
-                behind.workspace.book.entry(behind.slug, id).map(|e| e.derivation.weight).unwrap_or_default();
-            caption.push_str(if weight == Weight::Family {
-                "Each family weighs the same."
-            } else {
-                "Each task weighs the same."
-            });
-            Some(estimate("All tasks", "", total))
-        }
-        None => None,
-    };
+    let mut all: Option<(&Derivation, &Evaluated)> = None;
+    if let Some(id) = &figure.pooled {
+        let total = &behind.derived(id)?.total;
+        all = behind.workspace.book.entry(behind.slug, id).map(|entry| (&entry.derivation, total));
+    }
+    let caption = caption::forest(all, &all_rows);
+    let pooled = all.map(|(_, total)| estimate("All tasks", "", total));
     let bar = match &figure.bar {
         Some(id) => {
             let value = behind.derived(id)?.total.parts.get("value").and_then(|v| v.get());
@@ -407,10 +389,8 @@ fn slope(behind: &mut Behind, families: &BTreeMap<String, String>) -> Result<(Ch
     let (left_id, right_id) = (need(&figure.left, "left")?, need(&figure.right, "right")?);
     let left = behind.derived(&left_id)?;
     let right = behind.derived(&right_id)?;
-    let arm = |id: &str| {
-        let entry = behind.workspace.book.entry(behind.slug, id);
-        entry.and_then(|e| e.derivation.arms.first().cloned()).unwrap_or_else(|| id.to_string())
-    };
+    let declared = |id: &str| behind.workspace.book.entry(behind.slug, id).map(|entry| &entry.derivation);
+    let arm = |id: &str| declared(id).and_then(|d| d.arms.first().cloned()).unwrap_or_else(|| id.to_string());
     let mut tasks = Vec::new();
     for (task, evaluated) in &left.rows {
         let value = |e: &Evaluated| e.parts.get("value").and_then(|v| v.get());
@@ -421,7 +401,9 @@ fn slope(behind: &mut Behind, families: &BTreeMap<String, String>) -> Result<(Ch
         };
         tasks.push(TaskInput { task: task.clone(), group, left: l, right: r });
     }
-    let caption =
-        format!("n = {} tasks that both arms have; a task's score is its mean reward.", tasks.len());
+    let caption = match (declared(&left_id), declared(&right_id)) {
+        (Some(left), Some(right)) => caption::slope(tasks.len(), left, right),
+        _ => String::new(),
+    };
     Ok((ChartInput::Slope { left: arm(&left_id), right: arm(&right_id), tasks }, caption))
 }

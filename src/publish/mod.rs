@@ -1,6 +1,7 @@
 //! Turns a workspace into the publication that `site` renders: texts, evaluated derivations and
 //! audit verdicts side by side, as plain values. Refuses to build on a mismatch.
 
+mod caption;
 mod data;
 mod evidence;
 mod experiment;
@@ -9,6 +10,7 @@ mod recipe;
 use crate::audit::{self, AuditReport};
 use crate::claims::{Book, Texts, check};
 use crate::error::{Error, Result};
+use crate::regular;
 use crate::site;
 use crate::site::input::{ClaimInput, Publication};
 use crate::stages::Context;
@@ -57,7 +59,7 @@ pub fn examine(root: &Path) -> Result<Workspace> {
 /// numbers stands in `refusals`, and `site::build` refuses on them.
 pub fn publication(root: &Path, workspace: &Workspace) -> Result<Publication> {
     let path = root.join("site").join("site.toml");
-    let text = if path.exists() { fs_err::read_to_string(&path)? } else { String::new() };
+    let text = if path.exists() { regular::text(&path)? } else { String::new() };
     let site: SiteFile =
         toml::from_str(&text).map_err(|e| crate::experiment::plan::toml_error(&e, &text, &path))?;
     let bare =

@@ -1,7 +1,7 @@
 //! Models and engines that several stages share: the base model is read once, however many
 //! stages of one process need it.
 
-use super::{Context, Experiment};
+use super::{Context, Experiment, train};
 use crate::engine::endpoint::{Count, Endpoint, Policy};
 use crate::engine::local::{self, Engine, Markers, Options};
 use crate::engine::{Backend, Sampling};
@@ -330,12 +330,9 @@ pub fn file_hashes(root: &Path, paths: &[String]) -> Result<BTreeMap<String, Str
 /// The arm that a train receipt binds to, with its adapter's folder.
 pub fn adapter_folder(experiment: &Experiment, arm: &Arm) -> Option<std::path::PathBuf> {
     match arm.adapter.as_deref()? {
-        "receipt:train" => experiment
-            .plan
-            .seeds
-            .train
-            .first()
-            .map(|seed| experiment.root.join("adapters").join(seed.to_string())),
+        "receipt:train" => {
+            experiment.plan.seeds.train.first().map(|seed| train::adapter_folder(experiment, *seed))
+        }
         folder => Some(experiment.workspace.join(folder)),
     }
 }

@@ -3,10 +3,11 @@
 use super::receipts::{
     DecisionReceipt, HarvestReceipt, HeadroomReceipt, KillReceipt, MergeReceipt, TrainReceipt,
 };
-use super::{Experiment, draft::Ending, harvest};
+use super::{Experiment, draft::Ending};
 use crate::episode::{UnitFiles, wal};
 use crate::error::Result;
-use crate::experiment::receipts;
+use crate::experiment::{Purpose, receipts};
+use crate::regular;
 use serde::Serialize;
 
 /// One stage or unit.
@@ -47,7 +48,11 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
     match receipts::read::<HarvestReceipt>(root, "harvest")? {
         Some(r) => list.over("harvest", r.passed, format!("{} of {} samples kept", r.kept, r.samples)),
         None if plan.seeds.harvest.is_empty() && !trains => {}
-        None => list.open("harvest", begun(experiment, harvest::ARM, &plan.seeds.harvest)?, "harvest"),
+        None => list.open(
+            "harvest",
+            begun(experiment, Purpose::Harvest.as_str(), &plan.seeds.harvest)?,
+            "harvest",
+        ),
     }
     match receipts::read::<TrainReceipt>(root, "train")? {
         Some(r) => list.over("train", true, format!("{} steps on {} rows", r.steps, r.rows)),
@@ -133,8 +138,26 @@ fn begun(experiment: &Experiment, arm: &str, seeds: &[u64]) -> Result<Option<usi
         let files = UnitFiles::new(&experiment.root, arm, *seed)?;
         let path = files.path(&files.write_ahead());
         if path.exists() {
-            *finished.get_or_insert(0) += wal::decode(&path, &fs_err::read(&path)?)?.records.len();
+            *finished.get_or_insert(0) += wal::decode(&path, &regular::data(&path)?)?.records.len();
         }
     }
     Ok(finished)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::draft;
+
+    #[test]
+    fn what_is_no_file_is_not_read_as_one() {
+        let dir = tempfile::tempdir().unwrap();
+        draft::new_experiment(dir.path(), "a", &draft::fresh_plan(dir.path()).unwrap()).unwrap();
+        let experiment = Experiment::open(dir.path(), "a").unwrap();
+        assert_eq!(begun(&experiment, "base", &[52004]).unwrap(), None);
+        let files = UnitFiles::new(&experiment.root, "base", 52004).unwrap();
+        fs_err::create_dir_all(files.path(&files.write_ahead())).unwrap();
+        let error = begun(&experiment, "base", &[52004]).unwrap_err().to_string();
+        assert!(error.contains("no regular file") && error.contains("52004"), "{error}");
+    }
 }

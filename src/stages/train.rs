@@ -81,6 +81,10 @@ pub fn train(experiment: &Experiment, lab: &mut Lab, context: &Context) -> Resul
     }
     let steps = rows.len().div_ceil(plan.training.batch_rows) * plan.training.epochs;
     let settings = settings(&plan.training, steps);
+    settings.check().map_err(|e| {
+        e.at(format!("{}: [training]", experiment.root.join("experiment.toml").display()))
+            .hint("mend it in the plan; nothing was locked")
+    })?;
     lock::lock(&experiment.root, plan, Stage::Train)?;
     let checkpoints = experiment.root.join("wal").join(format!("train-{train_seed}"));
     context.observer.begin("train", Some(steps as u64), "steps");
@@ -167,4 +171,20 @@ fn check_harvest(experiment: &Experiment, receipt: &HarvestReceipt) -> Result<()
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trainer_takes_what_a_plan_leaves_out_and_no_clip_of_nothing() {
+        let usual = plan::Training::default();
+        settings(&usual, 10).check().unwrap();
+        settings(&plan::Training { clip_norm: None, ..usual.clone() }, 10).check().unwrap();
+        for clip in [0.0, -1.0, f64::INFINITY] {
+            let training = plan::Training { clip_norm: Some(clip), ..usual.clone() };
+            assert!(settings(&training, 10).check().unwrap_err().to_string().contains("`clip`"), "{clip}");
+        }
+    }
 }

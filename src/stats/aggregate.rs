@@ -1,36 +1,11 @@
 //! Plain aggregates over rows, one arm's mean with a clustered interval, and the flips between
-//! two arms. How nulls count is always said by the caller.
+//! two arms. What counts as a value is said by the caller: nothing here knows of nulls.
 
 use super::distribution::t_quantile;
 use super::paired::{mean as mean_of, task_means};
 use super::units::{TaskValue, Units, Weight};
-use super::{Arm, Interval, LEVEL, Observation, Undefined, Value, counted};
+use super::{Arm, Interval, LEVEL, Observation, Undefined, Value};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What to do with missing values.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Nulls {
-    /// A missing value makes the statistic undefined.
-    Refuse,
-    /// Missing values are left out.
-    Skip,
-    /// A missing value counts as this number.
-    As(f64),
-}
-
-/// The values that count under a null policy.
-pub fn present(values: &[Option<f64>], nulls: Nulls) -> Result<Vec<f64>, Undefined> {
-    let missing = values.iter().filter(|v| v.is_none()).count();
-    match nulls {
-        Nulls::Refuse if missing > 0 => Err(Undefined::new(format!(
-            "{missing} of {} {} missing and nothing says how nulls count",
-            counted(values.len(), "value"),
-            if missing == 1 { "is" } else { "are" }
-        ))),
-        Nulls::As(number) => Ok(values.iter().map(|v| v.unwrap_or(number)).collect()),
-        Nulls::Refuse | Nulls::Skip => Ok(values.iter().copied().flatten().collect()),
-    }
-}
 
 fn some(values: &[f64]) -> Result<&[f64], Undefined> {
     if values.is_empty() { Err(Undefined::new("there are no rows")) } else { Ok(values) }
@@ -222,14 +197,6 @@ mod tests {
             };
             assert_eq!(ours, expected, "{name}");
         }
-    }
-
-    #[test]
-    fn nulls_count_as_the_caller_says() {
-        let values = [Some(1.0), None, Some(0.0)];
-        assert!(present(&values, Nulls::Refuse).unwrap_err().0.contains("1 of 3"));
-        assert_eq!(mean(&present(&values, Nulls::Skip).unwrap()), Ok(0.5));
-        near(mean(&present(&values, Nulls::As(0.0)).unwrap()).unwrap(), 1.0 / 3.0, 1e-15);
     }
 
     #[test]

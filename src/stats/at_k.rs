@@ -4,7 +4,6 @@
 
 use super::paired::mean;
 use super::{Arm, Observation, Undefined, Value, counted};
-use std::collections::BTreeMap;
 
 /// A share so small that leaving it out does not change a sum of ordinary size.
 const NOTHING: f64 = 1e-18;
@@ -210,23 +209,6 @@ fn add(sums: &mut Vec<(f64, usize)>, values: impl Iterator<Item = f64>) {
 
 fn means(sums: Vec<(f64, usize)>) -> impl Iterator<Item = f64> {
     sums.into_iter().map(|(sum, count)| sum / count as f64)
-}
-
-/// Both arms at k over the tasks that define it in both: (base, treatment, number of tasks).
-pub fn compare_at_k(
-    base: &ArmCells<'_>,
-    treatment: &ArmCells<'_>,
-    kind: Kind,
-    k: usize,
-) -> Result<(f64, f64, usize), Undefined> {
-    let of_base: BTreeMap<&str, f64> = base.task_values(kind, k).into_iter().collect();
-    let of_treatment = treatment.task_values(kind, k);
-    let both: Vec<(f64, f64)> =
-        of_treatment.iter().filter_map(|(task, t)| Some((*of_base.get(task)?, *t))).collect();
-    if both.is_empty() {
-        return Err(Undefined::new(format!("no task has {} in both arms", counted(k, "rollout"))));
-    }
-    Ok((mean(both.iter().map(|v| v.0)), mean(both.iter().map(|v| v.1)), both.len()))
 }
 
 #[cfg(test)]

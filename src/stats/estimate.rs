@@ -138,6 +138,11 @@ pub fn estimate(paired: &Paired<'_>, options: &Options<'_>) -> Result<Estimate, 
             "with this many tasks the bootstrap draws counts: another program agrees within Monte-Carlo error, not to the last digit",
         ));
     }
+    // What is exact needs no word on intervals that cannot be estimated.
+    let exact = headline.as_ref().is_ok_and(|headline| headline.method == Method::Identical);
+    if exact {
+        warnings.retain(|warning| warning.code != "zero_variance");
+    }
     let contributions = match options.population {
         Population::Tasks => Ok(units.contributions()),
         Population::TasksTimesTrainSeeds => training_seeds::contributions(paired),
@@ -150,7 +155,7 @@ pub fn estimate(paired: &Paired<'_>, options: &Options<'_>) -> Result<Estimate, 
         ));
     }
     let nonzero_differences = paired.nonzero_differences();
-    if nonzero_differences < FEW_NONZERO {
+    if nonzero_differences < FEW_NONZERO && !exact {
         warnings.push(Warning::new("few_nonzero", few_differ(nonzero_differences, paired.tasks.len())));
     }
     Ok(Estimate {

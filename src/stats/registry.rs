@@ -7,7 +7,7 @@ use serde::Serialize;
 /// One estimator's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Estimator {
-    /// The name used in `estimator = "…"`.
+    /// The name used in `estimator = "…"`. `mean` over rows that are no attempts has an entry of its own, `mean_of_rows`.
     pub id: &'static str,
     /// What it is, in a few words.
     pub title: &'static str,
@@ -35,6 +35,15 @@ pub const ESTIMATORS: &[Estimator] = &[
         parts: &["value", "low", "high", "n", "se", "df"],
     },
     Estimator {
+        id: "mean_of_rows",
+        title: "Mean of a column over rows",
+        formula: "Σ value / n over the n rows that pass the filter, in row order, true as 1 and false as 0; what `mean` computes \
+                  where the rows are no attempts at tasks, such as calls, harvested samples and training steps",
+        source: "An arithmetic mean; it has no interval of its own, because rows of one task or one run are not independent.",
+        needs: &["of"],
+        parts: &["value", "n"],
+    },
+    Estimator {
         id: "share",
         title: "Share of rows",
         formula: "rows where the flag is set, or where column = value, over all rows counted",
@@ -53,7 +62,8 @@ pub const ESTIMATORS: &[Estimator] = &[
     Estimator {
         id: "count_distinct",
         title: "Number of distinct values",
-        formula: "the number of different values of a column, nulls left out",
+        formula: "the number of different values of a column. A null is an error unless `nulls` says how it counts: `omit` leaves \
+                  it out, with `zero` it counts as the number 0, which is one more value where no row holds a 0",
         source: "A count.",
         needs: &["of"],
         parts: &["value", "n"],
@@ -219,7 +229,7 @@ pub fn find(id: &str) -> Option<&'static Estimator> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::aggregate::{self, Nulls};
+    use crate::stats::aggregate;
     use crate::stats::at_k::{ArmCells, Kind};
     use crate::stats::fixtures::{csv, observations};
     use crate::stats::paired::task_means;
@@ -229,7 +239,7 @@ mod tests {
     fn parts(id: &str, rows: &[Observation<'_>]) -> Vec<(&'static str, Value)> {
         let n = |count: usize| Ok(count as f64);
         let rewards: Vec<Option<f64>> = rows.iter().map(|o| o.reward).collect();
-        let values = aggregate::present(&rewards, Nulls::Refuse).unwrap();
+        let values: Vec<f64> = rewards.iter().copied().flatten().collect();
         let solved: Vec<bool> = rows.iter().filter_map(|o| o.solved).collect();
         let paired = Paired::new(rows).unwrap();
         let e = estimate(&paired, &Options::default()).unwrap();
@@ -247,6 +257,7 @@ mod tests {
                     ("df", Ok(m.df)),
                 ]
             }
+            "mean_of_rows" => vec![("value", aggregate::mean(&values)), ("n", n(values.len()))],
             "share" => vec![("value", aggregate::share(&solved)), ("n", n(solved.len()))],
             "count" => vec![("value", n(rows.len()))],
             "count_distinct" => {

@@ -14,6 +14,7 @@ use super::{Experiment, list};
 use crate::error::{Error, Result};
 use crate::experiment::{Plan, ledger};
 use crate::hash::write_atomic;
+use crate::regular;
 use crate::write_lock::WriteLock;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -143,9 +144,9 @@ fn is_open(report: &str) -> bool {
 }
 
 fn existing(path: &Path) -> Result<Option<String>> {
-    match fs_err::read_to_string(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        other => Ok(Some(other?)),
+    match regular::text(path) {
+        Err(Error::Io(e)) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
     }
 }
 
@@ -219,12 +220,18 @@ fn claim_files(workspace: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn next_claim(workspace: &Path) -> Result<String> {
-    let last = claim_files(workspace)?
-        .iter()
-        .filter_map(|p| p.file_name()?.to_str()?.strip_prefix('C')?.split('-').next()?.parse::<u32>().ok())
-        .max()
-        .unwrap_or(0);
-    Ok(format!("C{:04}", last + 1))
+    let number =
+        |p: &PathBuf| p.file_name()?.to_str()?.strip_prefix('C')?.split('-').next()?.parse::<u32>().ok();
+    let files = claim_files(workspace)?;
+    let Some((last, path)) = files.iter().filter_map(|path| Some((number(path)?, path))).max() else {
+        return Ok("C0001".into());
+    };
+    let next = last.checked_add(1).ok_or_else(|| {
+        Error::invalid(format!("no number is left for a new claim after C{last}"))
+            .at(path.display())
+            .hint("give that claim a smaller number, in its file's name and in its `id`")
+    })?;
+    Ok(format!("C{next:04}"))
 }
 
 fn claimed(experiment: &Experiment) -> Result<bool> {
@@ -403,6 +410,29 @@ minimum_delta = 0.03
             texts(&experiment, &POSITIVE).unwrap();
             assert!(claimed(&experiment).unwrap(), "{slug}");
         }
+    }
+
+    #[test]
+    fn the_next_claim_follows_the_last_and_the_last_number_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str| write_atomic(&dir.path().join("claims").join(name), b"").unwrap();
+        assert_eq!(next_claim(dir.path()).unwrap(), "C0001");
+        put("C0007-a.md");
+        put("notes.md");
+        assert_eq!(next_claim(dir.path()).unwrap(), "C0008");
+        put("C4294967295-x.md");
+        let error = next_claim(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("C4294967295-x.md") && error.contains("hint: give that claim"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_text_is_named_and_what_is_not_there_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(existing(&dir.path().join("none.md")).unwrap(), None);
+        let error = existing(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("no regular file"), "{error}");
+        #[cfg(unix)]
+        assert!(existing(Path::new("/dev/zero")).unwrap_err().to_string().contains("/dev/zero"));
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn arms_match_the_reference() {
 }
 
 #[test]
-fn a_comparison_uses_the_tasks_that_define_it_in_both() {
+fn an_arm_is_measured_on_its_tasks_with_enough_rollouts() {
     let rows = [
         made(Arm::Base, "a", 0, 0, 1.0),
         made(Arm::Base, "a", 0, 1, 0.0),
@@ -62,8 +62,8 @@ fn a_comparison_uses_the_tasks_that_define_it_in_both() {
         made(Arm::Treatment, "b", 0, 1, 1.0),
     ];
     let (base, treatment) = (ArmCells::new(&rows, Arm::Base), ArmCells::new(&rows, Arm::Treatment));
-    assert_eq!(compare_at_k(&base, &treatment, Kind::Pass, 2), Ok((1.0, 0.0, 1)));
-    assert!(compare_at_k(&base, &treatment, Kind::Pass, 3).is_err());
+    assert_eq!(base.at(Kind::Pass, 2), AtK { value: Ok(1.0), tasks: 1 });
+    assert!(base.at(Kind::Pass, 3).value.is_err());
     assert_eq!(treatment.at(Kind::Best, 2).tasks, 2);
     assert_eq!(treatment.largest(), 2);
 }

@@ -80,8 +80,13 @@ fn zero_variance_has_a_t_interval_of_no_width_and_no_headline() {
     let identical = Options { identical_streams: true, ..Options::default() };
     let e = estimate(&Paired::new(&rows).unwrap(), &identical).unwrap();
     assert_eq!(
-        e.headline.unwrap(),
+        *e.headline.as_ref().unwrap(),
         Headline { method: Method::Identical, interval: Interval { low: 0.0, high: 0.0 } }
+    );
+    assert!(
+        codes(&e).iter().all(|code| !code.ends_with("nonzero") && *code != "zero_variance"),
+        "{:?}",
+        codes(&e)
     );
 }
 

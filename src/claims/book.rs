@@ -182,6 +182,11 @@ impl Book {
         Ok(Resolved { number, evaluated, derived, entry })
     }
 
+    /// What a number rests on in the end: see [`compose::leaves`].
+    pub fn rests_on(&self, reference: &Reference) -> Vec<Reference> {
+        compose::leaves(self, reference)
+    }
+
     /// Every number by its address, as the audit compares them; `None` where it is undefined although there
     /// are rows.
     pub fn numbers(&self) -> BTreeMap<String, Option<f64>> {

@@ -2,6 +2,7 @@
 //! which a Markdown reader takes for prose is ever taken for code. Where the two could differ
 //! (an open fence, a stray backtick) the place is reported instead of guessed.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Code in a text, and places where code could not be told from prose.
@@ -27,19 +28,31 @@ pub(super) fn find(text: &str) -> Code {
     let lines = lines(text);
     let mut code = Code::default();
     let mut index = 0;
+    // Fences that nothing closes, by their kind, and the line up to which that was seen: each kind is looked for once.
+    let mut open_ended: HashMap<(u8, usize, usize, usize), usize> = HashMap::new();
     while let Some(line) = lines.get(index) {
         let content = &text[line.clone()];
         match opening(content) {
-            Some(open) => match closing(text, &lines[index + 1..], &open) {
-                Some(count) => {
-                    let last = &lines[index + count];
-                    code.ranges.push(line.start..last.end);
-                    index += count;
+            Some(open) => {
+                let kind = (open.mark, open.length, open.quotes, open.indent);
+                let found = match open_ended.get(&kind).is_some_and(|seen| index < *seen) {
+                    true => Err(0),
+                    false => closing(text, &lines[index + 1..], &open),
+                };
+                match found {
+                    Ok(count) => {
+                        let last = &lines[index + count];
+                        code.ranges.push(line.start..last.end);
+                        index += count;
+                    }
+                    Err(looked) => {
+                        let seen = open_ended.entry(kind).or_default();
+                        *seen = (*seen).max(index + looked);
+                        let what = "a code fence that is opened here is never closed";
+                        code.troubles.push((line.clone(), what.into()));
+                    }
                 }
-                None => code
-                    .troubles
-                    .push((line.clone(), "a code fence that is opened here is never closed".into())),
-            },
+            }
             None => spans(content, line.start, &mut code),
         }
         index += 1;
@@ -110,20 +123,20 @@ pub(super) fn list_marker(text: &str) -> Option<&str> {
     rest.strip_prefix([' ', '\t'])
 }
 
-/// How many lines further on the fence is closed; `None` when its container ends first.
-fn closing(text: &str, following: &[Range<usize>], open: &Fence) -> Option<usize> {
+/// How many lines further on the fence is closed; else, how many lines were looked at until its container or the text ends.
+fn closing(text: &str, following: &[Range<usize>], open: &Fence) -> Result<usize, usize> {
     for (count, line) in following.iter().enumerate() {
         let content = &text[line.clone()];
         let (quotes, indent, rest) = strip_quotes(content);
         if !rest.is_empty() && (quotes < open.quotes || (open.indent > 0 && indent < open.indent)) {
-            return None;
+            return Err(count);
         }
         let fence = opening(content).filter(|f| f.mark == open.mark && f.bare && list_marker(rest).is_none());
         if fence.is_some_and(|f| f.length >= open.length && indent < open.indent + 4) {
-            return Some(count + 1);
+            return Ok(count + 1);
         }
     }
-    None
+    Err(following.len())
 }
 
 /// Code spans of one line. A span that goes over a line end is not looked for: the backticks

@@ -29,9 +29,54 @@ pub(super) fn all(book: &mut Book) {
     let formulas: Vec<Name> =
         book.entries().filter(is_formula).map(|e| (e.scope.clone(), e.id.clone())).collect();
     let mut left: BTreeSet<Name> = formulas.iter().cloned().collect();
+    let mut known = BTreeMap::new();
     for name in formulas {
-        work_out(book, &name, &mut left, &mut Vec::new());
+        if steps(book, &name, &mut Vec::new(), &mut known).is_some() {
+            work_out(book, &name, &mut left, &mut Vec::new());
+        } else if let Some(entry) = book.entry_mut(&name.0, &name.1) {
+            left.remove(&name);
+            entry.outcome = Err(Problem {
+                what: format!("rests on more than {DEEPEST} formulas in a row"),
+                place: Some("of".into()),
+                remedy: Some("write it in fewer steps".into()),
+            });
+        }
     }
+}
+
+/// How many formulas stand in a row from this one on, itself included; `None` where they are more than [`DEEPEST`]. What leads back
+/// to a formula under way is told when it is worked out.
+fn steps(
+    book: &Book,
+    name: &Name,
+    under_way: &mut Vec<Name>,
+    known: &mut BTreeMap<Name, usize>,
+) -> Option<usize> {
+    let Some(entry) = book.entry(&name.0, &name.1) else { return Some(0) };
+    if entry.derivation.data != DataSet::Derivations || under_way.contains(name) {
+        return Some(0);
+    }
+    let within = |steps: usize, before: usize| (before + steps <= DEEPEST).then_some(steps);
+    if let Some(steps) = known.get(name) {
+        return within(*steps, under_way.len());
+    }
+    within(1, under_way.len())?;
+    let of = entry.derivation.of.clone().unwrap_or_default();
+    let Ok(named) = named(entry.derivation.estimator, &of, &name.0) else { return Some(1) };
+    under_way.push(name.clone());
+    let mut longest = Some(0);
+    for reference in named.references() {
+        let inner = (reference.scope.clone(), reference.id.clone());
+        let steps = steps(book, &inner, under_way, known);
+        longest = longest.zip(steps).map(|(a, b)| a.max(b));
+        if longest.is_none() {
+            break;
+        }
+    }
+    under_way.pop();
+    let steps = longest? + 1;
+    known.insert(name.clone(), steps);
+    Some(steps)
 }
 
 /// Works out one formula after those that it names; `under_way` are the formulas that wait for it.
@@ -46,10 +91,6 @@ fn work_out(book: &mut Book, name: &Name, left: &mut BTreeSet<Name>, under_way: 
     let named = named(estimator, &of, &name.0).and_then(|named| {
         for reference in named.references() {
             let inner = (reference.scope.clone(), reference.id.clone());
-            if under_way.len() >= DEEPEST {
-                return Err(Error::invalid(format!("rests on more than {DEEPEST} formulas in a row"))
-                    .hint("write it in fewer steps"));
-            }
             if under_way.contains(&inner) {
                 let circle: Vec<&str> = under_way.iter().map(|(_, id)| id.as_str()).collect();
                 return Err(Error::invalid(format!(
@@ -68,7 +109,7 @@ fn work_out(book: &mut Book, name: &Name, left: &mut BTreeSet<Name>, under_way: 
     let outcome = named.and_then(|named| {
         let mut derived = match &named {
             Named::Formula(formula) => derived(value(book, formula)?, Vec::new()),
-            Named::Tests(tests) => adjusted(book, estimator, tests)?,
+            Named::Tests(tests) => adjusted(book, estimator, tests, &name.0)?,
         };
         let mut sources = Vec::new();
         let mut train_seeds = BTreeSet::new();
@@ -94,6 +135,27 @@ fn work_out(book: &mut Book, name: &Name, left: &mut BTreeSet<Name>, under_way: 
     }
 }
 
+/// The numbers over rows, receipts, plan or facts that a number rests on, formulas and families of tests followed to
+/// their ends: itself where it is none of these.
+pub(super) fn leaves(book: &Book, reference: &Reference) -> Vec<Reference> {
+    let (mut leaves, mut seen, mut next) = (Vec::new(), BTreeSet::new(), vec![reference.clone()]);
+    while let Some(reference) = next.pop() {
+        if !seen.insert(reference.clone()) {
+            continue;
+        }
+        match book.entry(&reference.scope, &reference.id) {
+            Some(entry) if entry.derivation.data == DataSet::Derivations => {
+                let of = entry.derivation.of.as_deref().unwrap_or_default();
+                let named = named(entry.derivation.estimator, of, &reference.scope);
+                next.extend(named.iter().flat_map(Named::references).cloned());
+            }
+            _ => leaves.push(reference),
+        }
+    }
+    leaves.sort();
+    leaves
+}
+
 /// What a derivation over derivations names.
 enum Named {
     Formula(Formula),
@@ -117,7 +179,7 @@ fn named(estimator: Estimator, of: &str, scope: &str) -> Result<Named> {
 }
 
 /// A family of tests: one row a test with its adjusted p value, and how many lie below .05. Undefined where a test has none.
-fn adjusted(book: &Book, estimator: Estimator, tests: &[Reference]) -> Result<Derived> {
+fn adjusted(book: &Book, estimator: Estimator, tests: &[Reference], scope: &str) -> Result<Derived> {
     let mut labels = Vec::new();
     let mut p = Vec::new();
     let mut missing = None;
@@ -130,10 +192,14 @@ fn adjusted(book: &Book, estimator: Estimator, tests: &[Reference]) -> Result<De
         };
         for row in rows {
             let one = Reference { row, ..test.clone() };
-            let label = family::label(&one);
+            let label = family::label(&one, scope);
             match book.resolve(&one)?.number {
                 Number::Defined(x) => p.push(*x),
                 Number::Undefined(why) => missing = missing.or_else(|| Some(format!("`{label}`: {why}"))),
+            }
+            if labels.contains(&label) {
+                return Err(Error::invalid(format!("the test `{label}` stands there twice"))
+                    .hint("name a table, or rows of it"));
             }
             labels.push(label);
         }

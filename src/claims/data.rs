@@ -90,7 +90,7 @@ impl Store {
     fn bytes(&self, path: &str) -> Result<Cow<'_, [u8]>> {
         match self.instead.get(path) {
             Some(bytes) => Ok(Cow::Borrowed(bytes)),
-            None => Ok(Cow::Owned(regular::bytes(&self.root.join(path))?)),
+            None => Ok(Cow::Owned(regular::data(&self.root.join(path))?)),
         }
     }
 

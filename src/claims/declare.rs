@@ -64,7 +64,7 @@ pub fn check(derivation: &Derivation) -> Result<()> {
 }
 
 fn looked_up(derivation: &Derivation) -> Result<()> {
-    let of_tests = matches!(derivation.estimator, Estimator::Holm | Estimator::BenjaminiHochberg);
+    let of_tests = derivation.estimator.is_family();
     match (derivation.estimator, derivation.data, &derivation.of) {
         (Estimator::Value, DataSet::Derivations, Some(of)) => {
             let formula = Formula::parse(of, "scope").map_err(|e| e.at("of"))?;
@@ -129,7 +129,7 @@ fn over_rows(derivation: &Derivation, columns: &[Column]) -> Result<()> {
             Error::invalid("`value` reads plan, receipts, facts or derivations, not rows").at("estimator")
         );
     }
-    if matches!(estimator, Holm | BenjaminiHochberg) {
+    if estimator.is_family() {
         return Err(Error::invalid("adjusts the p values of other derivations")
             .at("data")
             .hint("write `data = \"derivations\"`"));

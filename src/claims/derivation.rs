@@ -280,6 +280,9 @@ pub struct Reference {
     pub part: String,
 }
 
+/// Parts that say how far a number may be off, or what a test gave.
+pub const SPREAD: [&str; 8] = ["low", "high", "p", "se", "df", "mde", "non_inferiority_p", "equivalence_p"];
+
 /// Parts that any reference may end in.
 pub const PARTS: &[&str] = &[
     "value",
@@ -303,7 +306,8 @@ pub const PARTS: &[&str] = &[
 
 impl Reference {
     /// Parses the text after `derive:`. Ids and scopes are `[A-Za-z0-9_-]+`; a row label is anything
-    /// without white space, parentheses or angle brackets, `%20` standing for a blank.
+    /// without white space, parentheses or angle brackets, which are written as `%` and the two hex digits of each byte
+    /// (`%20` for a blank), as `%` itself is.
     pub fn parse(text: &str) -> Result<Self> {
         let bad = |what: String| Error::invalid(what).hint("write `derive:<scope>.<id>[/<row>][.<part>]`");
         let word =
@@ -322,7 +326,7 @@ impl Reference {
             _ => (rest, "value"),
         };
         let (id, row) = match rest.split_once('/') {
-            Some((id, row)) => (id, Some(row.replace("%20", " "))),
+            Some((id, row)) => (id, Some(decoded(row))),
             None => (rest, None),
         };
         if !word(scope) || !word(id) || row.as_deref() == Some("") {
@@ -343,14 +347,53 @@ impl Reference {
 impl std::fmt::Display for Reference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "derive:{}.{}", self.scope, self.id)?;
+        // A label that ends like a part needs the part behind it.
+        let mut ends_like_a_part = false;
         if let Some(row) = &self.row {
-            write!(f, "/{}", row.replace(' ', "%20"))?;
+            write!(f, "/{}", encoded(row))?;
+            ends_like_a_part = row.rsplit_once('.').is_some_and(|(_, tail)| PARTS.contains(&tail));
         }
-        if self.part != "value" {
+        if self.part != "value" || ends_like_a_part {
             write!(f, ".{}", self.part)?;
         }
         Ok(())
     }
+}
+
+/// A row label as an address holds it.
+fn encoded(label: &str) -> String {
+    let mut out = String::with_capacity(label.len());
+    for c in label.chars() {
+        if c.is_whitespace() || c.is_control() || matches!(c, '%' | '(' | ')' | '<' | '>') {
+            let mut bytes = [0; 4];
+            for byte in c.encode_utf8(&mut bytes).bytes() {
+                out.push_str(&format!("%{byte:02X}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// A row label from an address; a `%` that stands for no byte is itself.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_string())
 }
 
 #[cfg(test)]
@@ -369,6 +412,18 @@ mod tests {
             let r = Reference::parse(text).unwrap();
             let shown = r.to_string();
             assert_eq!(Reference::parse(shown.strip_prefix("derive:").unwrap()).unwrap(), r);
+        }
+        for label in ["x.p", "x", "a b", "100%20", "(a)", "x.value", "50%", "é\u{a0}ü.low"] {
+            for part in ["value", "p"] {
+                let r = Reference {
+                    scope: "a".into(),
+                    id: "b".into(),
+                    row: Some(label.into()),
+                    part: part.into(),
+                };
+                let shown = r.to_string();
+                assert_eq!(Reference::parse(shown.strip_prefix("derive:").unwrap()).unwrap(), r, "{shown}");
+            }
         }
         assert_eq!(Reference::parse("a.b/c/L1/5/0.n").unwrap().row.as_deref(), Some("c/L1/5/0"));
         assert_eq!(Reference::parse("a.b/x").unwrap().key_text(), "a/b/x");

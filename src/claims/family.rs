@@ -26,11 +26,13 @@ pub fn tests(of: &str, scope: &str) -> Result<Vec<Reference>> {
     Ok(tests)
 }
 
-/// The label of a test in its family's table: id and row, and the part where it is another p value than `.p`.
-pub fn label(test: &Reference) -> String {
+/// The label of a test in the table of a family of `scope`: id and row, with the scope in front where it is another, and the part
+/// where it is another p value than `.p`.
+pub fn label(test: &Reference, scope: &str) -> String {
+    let foreign = if test.scope == scope { String::new() } else { format!("{}.", test.scope) };
     let row = test.row.as_ref().map_or(String::new(), |row| format!("/{row}"));
     let part = if test.part == "p" { String::new() } else { format!(".{}", test.part) };
-    format!("{}{row}{part}", test.id)
+    format!("{foreign}{}{row}{part}", test.id)
 }
 
 #[cfg(test)]
@@ -45,8 +47,8 @@ mod tests {
             shown,
             ["derive:demo.delta.p", "derive:demo.by_family/caravan.p", "derive:C0001.x.equivalence_p"]
         );
-        let labels: Vec<String> = found.iter().map(label).collect();
-        assert_eq!(labels, ["delta", "by_family/caravan", "x.equivalence_p"]);
+        let labels: Vec<String> = found.iter().map(|test| label(test, "demo")).collect();
+        assert_eq!(labels, ["delta", "by_family/caravan", "C0001.x.equivalence_p"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use super::derivation::Reference;
 use super::{beside, code};
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// A derive link within one text; all ranges are bytes of that text.
@@ -67,6 +68,7 @@ pub fn scan(text: &str) -> Scan {
     let live = prose.text();
     let escaped = escaped(&live);
     let bytes = live.as_bytes();
+    let openings = openings(bytes, &escaped);
     let mut scan = Scan { troubles: code.troubles, ..Scan::default() };
     let mut i = 0;
     while i < bytes.len() {
@@ -74,7 +76,7 @@ pub fn scan(text: &str) -> Scan {
         match bytes[i] {
             b']' if free(i) && bytes.get(i + 1) == Some(&b'(') => {
                 if let Some(address) = address_start(&live, i + 2)
-                    && let Some(open) = opening(bytes, &escaped, i)
+                    && let Some(open) = openings.get(&i).copied()
                 {
                     let (mut link, end) = link(&live, open, i, address);
                     if scan.links.last().is_some_and(|inner| inner.whole.start > open) {
@@ -146,26 +148,21 @@ fn address_start(text: &str, from: usize) -> Option<usize> {
     scheme.eq_ignore_ascii_case(SCHEME).then_some(start + SCHEME.len())
 }
 
-/// The `[` that belongs to the `]` at `close`, within the paragraph.
-fn opening(bytes: &[u8], escaped: &[bool], close: usize) -> Option<usize> {
-    let mut depth = 0usize;
-    let mut blank_line = false;
-    for i in (0..close).rev() {
-        match bytes[i] {
-            b'\n' if blank_line => return None,
-            b'\n' => {
-                blank_line = true;
-                continue;
-            }
-            b' ' | b'\t' | b'\r' => continue,
-            b']' if !escaped[i] => depth += 1,
-            b'[' if !escaped[i] && depth == 0 => return Some(i),
-            b'[' if !escaped[i] => depth -= 1,
+/// The `[` that belongs to each `]`, within its paragraph.
+fn openings(bytes: &[u8], escaped: &[bool]) -> HashMap<usize, usize> {
+    let (mut open, mut found, mut blank_line) = (Vec::new(), HashMap::new(), false);
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'\n' if blank_line => open.clear(),
+            b'\n' => blank_line = true,
+            b' ' | b'\t' | b'\r' => {}
+            b'[' if !escaped[at] => open.push(at),
+            b']' if !escaped[at] => found.extend(open.pop().map(|opening| (at, opening))),
             _ => {}
         }
-        blank_line = false;
+        blank_line &= matches!(byte, b'\n' | b' ' | b'\t' | b'\r');
     }
-    None
+    found
 }
 
 fn link(text: &str, open: usize, close: usize, address: usize) -> (TextLink, usize) {

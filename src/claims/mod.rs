@@ -23,7 +23,7 @@ pub mod number;
 pub mod report;
 mod select;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod texts;
 pub mod toml_text;
 pub mod unbound;

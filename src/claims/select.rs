@@ -3,7 +3,7 @@
 
 use super::data::Table;
 use super::declare::column;
-use super::derivation::{Accepts, Bounds, Derivation, Nulls};
+use super::derivation::{Accepts, Bounds, Cluster, Derivation, Nulls, Weight};
 use super::value::{Source, Warning};
 use crate::episode::columns::{RowAt, Values};
 use crate::episode::row::Cell;
@@ -43,6 +43,8 @@ pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection
     let arm = at("arm");
     let of = column(derivation).and_then(at);
     let by = derivation.by.as_deref().and_then(at);
+    let by_family = derivation.weight == Weight::Family || derivation.cluster == Cluster::Family;
+    let family = by_family.then(|| at("family"));
     let of_arms = Accepts::Any(derivation.arms.iter().map(|arm| Cell::Text(arm.clone())).collect());
     let mut filter: Vec<(usize, &Accepts)> =
         derivation.filter.iter().filter_map(|(name, accepts)| Some((at(name)?, accepts))).collect();
@@ -87,6 +89,15 @@ pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection
                 }
             } else if let Some(is) = &derivation.is {
                 value = Cell::Flag(accepted(&value, is));
+            }
+            if family.is_some_and(|at| at.is_none_or(|position| row.text(position).is_none())) {
+                return Err(Error::invalid(
+                    "`family` is null, and the derivation weighs or resamples families",
+                )
+                .at(format!("{}: row {}", file.path, index + 1))
+                .hint(
+                    "leave such rows out with `where`, or `weight = \"family\"` and `cluster = \"family\"`",
+                ));
             }
             if let Some(label) = by.map(|position| row.cell(position)).filter(|label| !label.is_null()) {
                 out.groups.entry(label.to_string()).or_default().push(out.rows.len());

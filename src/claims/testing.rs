@@ -12,7 +12,7 @@ pub fn episode(arm: &str, task: &str, seed: i64, rollout: i64, reward: Option<f6
         experiment: "demo".into(),
         event: Some("evaluate".into()),
         tier: None,
-        plan_sha256: "p".into(),
+        plan_sha256: String::new(),
         arm: arm.into(),
         model_sha256: "m".into(),
         adapter_sha256: None,

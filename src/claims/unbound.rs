@@ -16,9 +16,9 @@ pub struct Unbound {
 
 /// Words after which a number is a name, not a quantity.
 const LABELS: &[&str] = &[
-    "appendix", "chapter", "claim", "claims", "column", "figure", "figures", "fig", "issue", "item", "level",
-    "levels", "line", "page", "part", "phase", "phases", "question", "round", "rounds", "row", "section",
-    "sections", "seed", "seeds", "stage", "stages", "step", "table", "tables", "version", "versions",
+    "appendix", "chapter", "column", "figure", "figures", "fig", "issue", "item", "level", "levels", "line",
+    "page", "part", "phase", "phases", "question", "round", "rounds", "row", "section", "sections", "seed",
+    "seeds", "stage", "stages", "step", "table", "tables", "version", "versions",
 ];
 /// Words that carry a label on to the next number: "seeds 52004 and 52005".
 const CONNECTORS: &[&str] = &["and", "or", "to", "through"];
@@ -68,6 +68,17 @@ const GLUED: &[&str] = &[
     "pct",
     "tok",
     "tokens",
+    "sec",
+    "secs",
+    "second",
+    "seconds",
+    "mins",
+    "minutes",
+    "hours",
+    "days",
+    "tasks",
+    "rows",
+    "episodes",
 ];
 
 /// Words after which a number is no year: `2000 tasks`.
@@ -90,35 +101,83 @@ pub fn find_in_line(text: &str) -> Vec<Unbound> {
 pub fn find(text: &str) -> Vec<Unbound> {
     let prose = without_targets(&links::scan(text).prose);
     let mut out = Vec::new();
+    let mut block = Block::Start;
     for line in code::lines(&prose) {
-        numbers(&prose[line.clone()], line.start, &mut out);
+        let content = &prose[line.clone()];
+        let marker = |token: Range<usize>| is_marker(content, token, block);
+        numbers(content, line.start, &marker, &mut out);
+        block = block.after(content);
     }
     out
+}
+
+/// What a line of Markdown may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Block {
+    /// Nothing stands before it in its block.
+    Start,
+    /// It follows an item of a numbered list.
+    List,
+    /// It follows a line of a paragraph, which only a list that starts at 1 interrupts.
+    Paragraph,
+}
+
+impl Block {
+    /// What the line after this one may begin.
+    fn after(self, line: &str) -> Block {
+        let content = line.trim_matches([' ', '\t', '>', '\r']);
+        let digits = content.bytes().take_while(u8::is_ascii_digit).count();
+        let numbered = digits > 0 && code::list_marker(content).is_some();
+        if content.is_empty() || content.starts_with('#') {
+            Block::Start
+        } else if self == Block::List || (numbered && (self == Block::Start || &content[..digits] == "1")) {
+            Block::List
+        } else {
+            Block::Paragraph
+        }
+    }
 }
 
 /// Blanks out link targets, link definitions, bare addresses and character references.
 fn without_targets(prose: &str) -> String {
     let mut blanked = links::Blanked::new(prose);
     let until = |from: usize, stop: &[char]| prose[from..].find(stop).map_or(prose.len(), |n| from + n);
-    for (start, mark) in prose.match_indices("](") {
-        blanked.blank(start + mark.len()..until(start, &[')', '\n']));
-    }
-    for (start, _) in prose.match_indices("]: ") {
-        blanked.blank(start + 2..until(start, &['\n']));
-    }
-    for scheme in ["https://", "http://"] {
-        for (start, _) in prose.match_indices(scheme) {
-            blanked.blank(start..until(start, &[' ', '\n', ')', '>']));
+    let mut each = |mark: &str, stop: &[char]| {
+        let mut done = 0;
+        for (start, mark) in prose.match_indices(mark) {
+            if start >= done {
+                done = until(start, stop);
+                blanked.blank(start + mark.len()..done);
+            }
         }
+    };
+    each("](", &[')', '\n']);
+    for scheme in ["https://", "http://"] {
+        each(scheme, &[' ', '\n', ')', '>']);
     }
-    for (start, _) in prose.match_indices("&#") {
-        let end = until(start, &[';', ' ', '\n']);
-        blanked.blank(start..end);
+    each("&#", &[';', ' ', '\n']);
+    for line in code::lines(prose) {
+        if let Some(from) = definition(&prose[line.clone()]) {
+            blanked.blank(line.start + from..line.end);
+        }
     }
     blanked.text()
 }
 
-fn numbers(line: &str, offset: usize, out: &mut Vec<Unbound>) {
+/// Where the address of a line that defines a link begins: `[label]: address`, and nothing else but a title.
+fn definition(line: &str) -> Option<usize> {
+    let indent = line.len() - line.trim_start_matches(' ').len();
+    let close = line.find("]: ").filter(|_| indent < 4 && line[indent..].starts_with('['))?;
+    if line[indent + 1..close].contains(['[', ']']) {
+        return None;
+    }
+    let rest = line[close + 3..].trim();
+    let (_, title) = rest.split_once(' ').unwrap_or((rest, ""));
+    let title = title.trim();
+    (title.is_empty() || title.starts_with(['"', '\''])).then_some(close + 3)
+}
+
+fn numbers(line: &str, offset: usize, is_marker: &dyn Fn(Range<usize>) -> bool, out: &mut Vec<Unbound>) {
     let tokens = tokens(line);
     let month = |i: Option<usize>| {
         let word = i.and_then(|i| tokens.get(i)).map_or("", |t| &line[t.clone()]);
@@ -133,10 +192,11 @@ fn numbers(line: &str, offset: usize, out: &mut Vec<Unbound>) {
             labelled = LABELS.contains(&lower.as_str()) || (labelled && CONNECTORS.contains(&lower.as_str()));
             continue;
         }
-        let name = labelled && whole(text).is_some();
-        let counted =
-            is_year(text) && tokens.get(i + 1).is_some_and(|next| COUNTED.contains(&&line[next.clone()]));
-        let free = name || is_free(text) || (dated && is_day(text)) || is_marker(line, token.clone());
+        let next = tokens.get(i + 1).map_or("", |next| &line[next.clone()]);
+        let share = ["percent", "points", "pp"].contains(&next);
+        let name = labelled && whole(text).is_some() && !share;
+        let counted = is_year(text) && COUNTED.contains(&next);
+        let free = name || is_free(text) || (dated && is_day(text)) || is_marker(token.clone());
         if !free || counted {
             out.push(Unbound { range: offset + token.start..offset + token.end, text: text.to_string() });
         }
@@ -179,7 +239,7 @@ fn is_free(text: &str) -> bool {
         return true;
     }
     if text.chars().any(char::is_alphabetic) {
-        return !is_glued(text) && !holds_quantity(text);
+        return !is_glued(text) && !holds_quantity(text) && !is_marked(text);
     }
     let groups = |by: char| text.split(by).map(whole).collect::<Option<Vec<&str>>>();
     let lengths = |by: char| groups(by).map(|g| g.iter().map(|d| d.len()).collect::<Vec<_>>());
@@ -222,6 +282,15 @@ fn holds_quantity(text: &str) -> bool {
     percent || leads || ends || power
 }
 
+/// `Δ0.31`, `x3`: a number behind a sign, not a name.
+fn is_marked(text: &str) -> bool {
+    let mut rest = text.chars();
+    let sign = rest.next().is_some_and(|c| matches!(c, 'x' | 'X') || (c.is_alphabetic() && !c.is_ascii()));
+    let rest = rest.as_str().trim_start_matches(['+', '-', '\u{2212}']);
+    sign && rest.starts_with(|c: char| c.is_ascii_digit())
+        && rest.bytes().all(|b| b.is_ascii_digit() || b == b'.' || b == b',')
+}
+
 /// `3x`, `12ms`, `26-point`: a number with its unit, not a name.
 fn is_glued(text: &str) -> bool {
     let text = text.trim_start_matches(['+', '-', '\u{2212}']);
@@ -232,14 +301,15 @@ fn is_glued(text: &str) -> bool {
 
 /// A list marker at the start of a line, or the number of a heading: one with `.` or `)` after it, or
 /// one of several parts, fewer than the heading has `#`.
-fn is_marker(line: &str, token: Range<usize>) -> bool {
+fn is_marker(line: &str, token: Range<usize>, block: Block) -> bool {
     let before = line[..token.start].trim_matches([' ', '\t', '>']);
     let heading = !before.is_empty() && before.bytes().all(|b| b == b'#');
     let parts: Vec<&str> = line[token.clone()].split('.').collect();
     let number = parts.iter().all(|d| whole(d).is_some_and(|d| d.len() < 3 && !d.starts_with('0')));
     let after = &line[token.end..];
     let closed = after.strip_prefix(['.', ')']).filter(|rest| rest.starts_with([' ', '\t'])).is_some();
-    let item = before.is_empty() && closed;
+    // A list that does not start at 1 cannot interrupt a paragraph.
+    let item = before.is_empty() && closed && (block != Block::Paragraph || &line[token] == "1");
     // `## 2. Method` and `### 2.1 Setup`, but not `## 12 tasks` or `## 3.5 points`.
     let nested = parts.len() > 1 && parts.len() < before.len() && after.starts_with([' ', '\t']);
     number && (item || (heading && (closed || nested)))
@@ -278,6 +348,10 @@ mod tests {
         check("[8](derive:a.b) of 11 and [see 7](https://x.org/9)", &["11", "7"]);
         check("a 3x gain, a 26-point gain, 12ms, ½ of it", &["3x", "26-point", "12ms", "½"]);
         check("25 tasks\n| a | 7 |", &["25", "7"]);
+        check("Score [bare prompt]: 0.97 against 0.31", &["0.97", "0.31"]);
+        check("[a]: http://x/1 and 7 more", &["7"]);
+        check("Reward rose to\n97. Then it fell.", &["97"]);
+        check("Δ0.31, x3, 12secs, claims 97 percent, level 3 percent", &["Δ0.31", "x3", "12secs", "97", "3"]);
     }
 
     #[test]
@@ -287,6 +361,8 @@ mod tests {
             "on 2026-12-01, July 10, 9–10 July, in July 2026, 2024–2026, at 12:30",
             "toolz 0.11.1, version 2, seeds 52004 and 52005, round 3, level 1, Table 2, issue #12",
             "1. first\n2) second\n> 3. third\n## 2. Method\n### 2.1 Setup",
+            "Text:\n1. first\n2. second\n   and more\n3. third\n\n7. seventh",
+            "[a]: http://x/1 \"a title of 3\"",
             "see [page](https://x.org/2/3), https://y.org/4, [^1] and `5`\n```\n6\n```\n[x]: http://z/7\n&#8212;",
             "[0.05](derive:a.b)",
         ] {

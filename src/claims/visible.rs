@@ -11,6 +11,9 @@ pub(super) const BORDER: char = '\u{2}';
 /// Stands for a character reference that is not known here.
 pub(super) const ENTITY: char = '\u{3}';
 
+/// Most characters of a link's target; what goes on beyond is no link here.
+const LONGEST_TARGET: usize = 4096;
+
 /// The visible characters of a text, and where each of `links` (in rising order, whole links)
 /// stands among them. A link that overlaps the one before it is left out and stands nowhere.
 pub(super) fn project(text: &str, links: &[Range<usize>]) -> (Vec<char>, Vec<Option<usize>>) {
@@ -66,7 +69,7 @@ fn target(rest: &str) -> usize {
         return 0;
     }
     let (mut depth, mut quote, mut last) = (0usize, None, ' ');
-    for (at, c) in rest.char_indices() {
+    for (at, c) in rest.char_indices().take(LONGEST_TARGET) {
         match (c, quote) {
             _ if last == '\\' => {}
             ('\n', _) if last == '\n' => return 0,

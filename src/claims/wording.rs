@@ -35,7 +35,7 @@ const SAME: [&str; 15] = [
 ];
 
 /// Turns of phrase that call an arm no worse.
-const NO_WORSE: [&str; 11] = [
+const NO_WORSE: [&str; 12] = [
     "no regression",
     "not regress",
     "n't regress",
@@ -45,6 +45,7 @@ const NO_WORSE: [&str; 11] = [
     "n't worse",
     "no worse",
     "non-inferior",
+    "noninferior",
     "at least as good",
     "at least as well",
 ];
@@ -56,8 +57,11 @@ pub fn claims(prose: &str) -> Vec<(Says, usize)> {
     said(&lower).into_iter().map(|(says, at)| (says, place(at))).collect()
 }
 
-/// A text as a reader sees it: in lower case, one blank between words, without marks of emphasis and characters of no width, simple
-/// character references read; and for each byte where it came from.
+/// Most bytes of a link's target, and of a sentence around a turn of phrase, that are looked at.
+const REACH: usize = 2048;
+
+/// A text as a reader sees it: in lower case, one blank between words, without marks of emphasis, link targets and characters of no
+/// width; apostrophes, hyphens and ligatures as on a keyboard, simple character references read; and for each byte where it came from.
 fn as_read(prose: &str) -> (String, Vec<usize>) {
     let (mut out, mut places) = (String::with_capacity(prose.len()), Vec::with_capacity(prose.len()));
     let mut skip = 0;
@@ -66,32 +70,20 @@ fn as_read(prose: &str) -> (String, Vec<usize>) {
             continue;
         }
         let mut c = c;
-        if c == '&'
-            && let Some(end) = prose[at..].find(';').filter(|end| *end <= 8)
-        {
-            let named = &prose[at + 1..at + end];
-            let number = named.strip_prefix('#').and_then(|digits| match digits.strip_prefix(['x', 'X']) {
-                Some(hex) => u32::from_str_radix(hex, 16).ok(),
-                None => digits.parse().ok(),
-            });
-            let read = match named {
-                "shy" => Some('\u{ad}'),
-                "nbsp" => Some(' '),
-                _ => number.and_then(char::from_u32),
-            };
-            if let Some(read) = read {
-                (c, skip) = (read, at + end + 1);
-            }
+        if let Some((read, end)) = (c == '&').then(|| reference(&prose[at..])).flatten() {
+            (c, skip) = (read, at + end);
         }
         match c {
-            '*'
-            | '_'
-            | '~'
-            | '\u{ad}'
-            | '\u{34f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2060}'..='\u{2064}'
-            | '\u{feff}' => {}
+            ']' => skip = at + 1 + target(&prose[at + 1..]),
+            '[' | '*' | '_' | '~' | '\u{ad}' | '\u{34f}' | '\u{200b}'..='\u{200f}' => {}
+            '\u{2060}'..='\u{2064}' | '\u{feff}' => {}
+            '\u{2018}' | '\u{2019}' | '\u{2bc}' => out.push('\''),
+            '\u{2010}'..='\u{2012}' => out.push('-'),
+            '\u{fb00}' => out.push_str("ff"),
+            '\u{fb01}' => out.push_str("fi"),
+            '\u{fb02}' => out.push_str("fl"),
+            '\u{fb03}' => out.push_str("ffi"),
+            '\u{fb04}' => out.push_str("ffl"),
             c if c.is_whitespace() && out.ends_with(' ') => {}
             c if c.is_whitespace() => out.push(' '),
             c => out.push(c.to_ascii_lowercase()),
@@ -101,49 +93,127 @@ fn as_read(prose: &str) -> (String, Vec<usize>) {
     (out, places)
 }
 
+/// The character of a reference such as `&nbsp;` or `&#105;` at the start of a text, and its length.
+fn reference(text: &str) -> Option<(char, usize)> {
+    let end = text.bytes().take(9).position(|byte| byte == b';')?;
+    let named = text.get(1..end)?;
+    let number = named.strip_prefix('#').and_then(|digits| match digits.strip_prefix(['x', 'X']) {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => digits.parse().ok(),
+    });
+    let read = match named {
+        "shy" => '\u{ad}',
+        "nbsp" => ' ',
+        _ => char::from_u32(number?)?,
+    };
+    Some((read, end + 1))
+}
+
+/// The length of the `(…)` behind the `]` of a link; 0 where there is none.
+fn target(text: &str) -> usize {
+    let inside = |byte: &u8| *byte != b'\n' && *byte != b')';
+    let length = text.bytes().take(REACH).take_while(inside).count();
+    if text.starts_with('(') && text.as_bytes().get(length) == Some(&b')') { length + 1 } else { 0 }
+}
+
 fn said(lower: &str) -> Vec<(Says, usize)> {
     let mut found: Vec<(Says, usize)> =
         significant(lower).map(|at| (Says::Significant, at)).into_iter().collect();
     for (says, phrases) in [(Says::Same, &SAME[..]), (Says::NoWorse, &NO_WORSE[..])] {
-        let all = phrases.iter().flat_map(|phrase| {
-            // "Non-inferiority" names a test; it says nothing of how it came out.
-            lower.match_indices(phrase).filter(|(at, phrase)| !lower[at + phrase.len()..].starts_with("ity"))
-        });
-        let all = all.map(|(at, _)| at);
-        found.extend(all.filter(|at| stated(lower, *at)).min().map(|at| (says, at)));
+        let first = |phrase: &&str| {
+            let meant = |(at, phrase): &(usize, &str)| {
+                let after = &lower[at + phrase.len()..];
+                // "Non-inferiority" names a test; it says nothing of how it came out. What is equivalent to doing
+                // something is no arm.
+                !after.starts_with("ity") && !is_to_do(after) && stated(lower, *at)
+            };
+            lower.match_indices(*phrase).find(meant).map(|(at, _)| at)
+        };
+        found.extend(phrases.iter().filter_map(first).min().map(|at| (says, at)));
     }
     found
 }
 
-/// Where a text in lower case calls something significant, negations aside.
+/// Whether a text goes on with "to" and a verb in -ing.
+fn is_to_do(after: &str) -> bool {
+    let mut words = after.split(' ').skip(1);
+    words.next() == Some("to") && words.next().is_some_and(|word| word.trim_end_matches('.').ends_with("ing"))
+}
+
+/// Where a text in lower case calls something significant.
 fn significant(lower: &str) -> Option<usize> {
     lower.match_indices("significan").map(|(at, _)| at).find(|at| {
         let joined = lower[..*at].ends_with(|c: char| c.is_alphanumeric()) || lower[..*at].ends_with("non-");
-        let negated = joined || negation(word_before(lower, *at));
+        let word = lower[*at..].split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
         let after = lower[*at..].split_whitespace().nth(1).unwrap_or_default();
-        !negated && !after.starts_with("digit") && !after.starts_with("figure")
+        let names = word == "significance" && !attained(lower, *at);
+        !joined && !names && !after.starts_with("digit") && !after.starts_with("figure") && stated(lower, *at)
     })
 }
 
-fn word_before(text: &str, at: usize) -> &str {
-    let before = text[..at].trim_end_matches(|c: char| !c.is_alphanumeric());
-    before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default()
+/// Whether "significance" is what something has, as in "of some significance": alone it names a test, or a level of one.
+fn attained(lower: &str, at: usize) -> bool {
+    let before: Vec<&str> = words_before(clause(lower, at)).take(3).collect();
+    let has = |word: &&str| {
+        ["reach", "attain", "achiev", "gain"].iter().any(|verb| word.starts_with(verb))
+            || matches!(*word, "has" | "have" | "had" | "with" | "of")
+    };
+    let test = before.iter().any(|word| {
+        ["test", "level", "threshold", "lack", "question"].iter().any(|noun| word.starts_with(noun))
+    });
+    before.iter().any(has) && !test
 }
 
-fn negation(word: &str) -> bool {
-    matches!(word, "not" | "no" | "never" | "nor" | "without" | "hardly" | "t")
+/// The clause that ends at a place.
+fn clause(lower: &str, at: usize) -> &str {
+    let sentence = sentence(lower, at);
+    let start = sentence.rfind([',', ':', '(', ')', '—', '–']).map_or(0, |start| start + 1);
+    let clause = sentence.get(start..).unwrap_or(sentence);
+    clause.rsplit(" but ").next().unwrap_or(clause)
 }
 
-/// Whether the phrase is stated rather than asked, supposed or denied.
+/// The sentence up to a place, as far back as is looked at.
+fn sentence(lower: &str, at: usize) -> &str {
+    let mut from = at.saturating_sub(REACH);
+    while !lower.is_char_boundary(from) {
+        from += 1;
+    }
+    lower[from..at].rsplit(['.', '!', '?', ';']).next().unwrap_or_default()
+}
+
+/// The words of a clause, the last one first; an apostrophe belongs to its word.
+fn words_before(clause: &str) -> impl Iterator<Item = &str> {
+    clause.rsplit(|c: char| !c.is_alphanumeric() && c != '\'').filter(|word| !word.is_empty())
+}
+
+/// Whether the phrase at a place is stated rather than asked, supposed or denied.
 fn stated(lower: &str, at: usize) -> bool {
-    let sentence = lower[..at].rsplit(['.', '!', '?', ';']).next().unwrap_or_default();
-    let supposed = [
-        "if", "when", "whether", "unless", "until", "should", "would", "could", "may", "might", "suppose",
-        "says", "means",
-    ];
-    let words = || sentence.split(|c: char| !c.is_alphanumeric());
-    let asked = lower[at..].split(['.', '!', ';']).next().is_some_and(|rest| rest.contains('?'));
-    !asked && !words().any(|word| supposed.contains(&word)) && !negation(word_before(lower, at))
+    const SUPPOSED: [&str; 11] =
+        ["if", "when", "whether", "unless", "until", "should", "would", "could", "may", "might", "suppose"];
+    // "In May it …" supposes nothing.
+    const OF_A_MONTH: [&str; 8] = ["in", "of", "since", "by", "during", "from", "early", "late"];
+    let words: Vec<&str> = words_before(sentence(lower, at)).collect();
+    let month = |at: usize| words.get(at + 1).is_some_and(|before| OF_A_MONTH.contains(before));
+    let mut supposed = words.iter().enumerate().filter(|(_, word)| SUPPOSED.contains(word));
+    let supposed = supposed.any(|(at, word)| *word != "may" || !month(at));
+    let rest = &lower.as_bytes()[at..lower.len().min(at + REACH)];
+    let asked = rest.iter().find(|byte| b".!;?".contains(byte)) == Some(&b'?');
+    !asked && !supposed && !denied(clause(lower, at))
+}
+
+/// Whether what follows a clause is denied in it.
+fn denied(clause: &str) -> bool {
+    let mut next = "";
+    words_before(clause).take(8).enumerate().any(|(back, word)| {
+        let only = std::mem::replace(&mut next, word) == "only";
+        match word {
+            "no" | "without" => back < 2,
+            "not" => back < 4 && !only,
+            "never" | "nor" | "hardly" => back < 4,
+            "none" | "neither" | "cannot" => true,
+            _ => back < 4 && word.ends_with("n't"),
+        }
+    })
 }
 
 /// The paragraphs of a text from which links and code were blanked out.
@@ -174,7 +244,15 @@ mod tests {
 
     #[test]
     fn negations_are_not_claims() {
-        for text in ["a significant gain", "Significantly more", "of some significance"] {
+        for text in [
+            "a significant gain",
+            "Significantly more",
+            "of some significance",
+            "It reaches significance.",
+            "a signi\u{fb01}cant gain",
+            "Not only faster, it is significantly better",
+            "Without tuning of any kind the gain is significant",
+        ] {
             assert_eq!(says(text), [Says::Significant], "{text}");
         }
         for text in [
@@ -184,6 +262,13 @@ mod tests {
             "no significant gain",
             "two significant digits",
             "none",
+            "The difference is not statistically significant",
+            "None of the gains is significant.",
+            "Whether the gain is significant is open.",
+            "Is it significant?",
+            "Significance was tested by sign flips.",
+            "at a significance level of five percent",
+            "We cannot call it significant.",
         ] {
             assert!(says(text).is_empty(), "{text}");
         }
@@ -202,6 +287,12 @@ mod tests {
             ("It does\u{200b}n't re&shy;gress.", Says::NoWorse),
             ("A highly-sig**nificant** gain.", Says::Significant),
             ("A sign&#105;ficant gain.", Says::Significant),
+            ("The model didn\u{2019}t regress.", Says::NoWorse),
+            ("The treatment is noninferior.", Says::NoWorse),
+            ("It is non\u{2011}inferior.", Says::NoWorse),
+            ("It is no [worse](https://x.example/a).", Says::NoWorse),
+            ("In May the treatment shows no regression.", Says::NoWorse),
+            ("This means the arms are equivalent.", Says::Same),
         ] {
             assert_eq!(says(text), [wanted], "{text}");
         }
@@ -213,6 +304,9 @@ mod tests {
             "The same tasks ran under both arms.",
             "It is worse.",
             "The p value of non-inferiority is printed here.",
+            "We cannot say that there is no difference between the arms.",
+            "This flag is equivalent to leaving it out.",
+            "It may be that training had no effect.",
         ] {
             assert!(says(text).is_empty(), "{text}");
         }

@@ -29,14 +29,16 @@ pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
     }
 }
 
-/// A claim that is held needs something that bears it out: of the comparisons in its evidence, where there are any, one whose
-/// interval leaves zero out, or one within a margin.
+/// A claim that is held needs something that bears it out: of the comparisons that its evidence rests on, where there are any, one
+/// whose interval leaves zero out, one without an interval whose p value is small, or one within a margin.
 fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     if !matches!(claim.status, Status::Promising | Status::Confirmed) {
         return;
     }
     let mut open = Vec::new();
-    for reference in claim.evidence() {
+    let evidence: BTreeSet<Reference> =
+        claim.evidence().flat_map(|reference| book.rests_on(reference)).collect();
+    for reference in &evidence {
         let Ok(resolved) = book.resolve(reference) else { return };
         let part = |name: &str| resolved.evaluated.parts.get(name).and_then(|number| number.get());
         if !matches!(
@@ -48,7 +50,8 @@ fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
         let nothing = if resolved.entry.derivation.estimator == Estimator::PairedDelta { 0.0 } else { 0.5 };
         let leaves_out = match (part("low"), part("high")) {
             (Some(low), Some(high)) => low > nothing || high < nothing,
-            _ => false,
+            // Where every task moves alike there is no interval, and still a test.
+            _ => part("p").is_some_and(|p| p < 0.05),
         };
         let margin = ["non_inferiority_p", "equivalence_p"].iter().any(|p| part(p).is_some_and(|p| p < 0.05));
         let identical = resolved.evaluated.method.as_deref() == Some(IDENTICAL);
@@ -100,7 +103,9 @@ fn cites(claim: &Claim, outcome: &mut Outcome) {
 
 fn history(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     let document = &claim.document;
-    let mut seen: BTreeSet<&Reference> = BTreeSet::new();
+    // Another part of a number is no new evidence.
+    let number = |reference: &Reference| Reference { part: String::new(), ..reference.clone() };
+    let mut seen: BTreeSet<Reference> = BTreeSet::new();
     let mut before: Option<Status> = None;
     for (index, change) in claim.history.iter().enumerate() {
         let line = document.line_of("[[history]]", index).unwrap_or(1);
@@ -124,7 +129,7 @@ fn history(claim: &Claim, book: &Book, outcome: &mut Outcome) {
                 Ok(_) => {}
             }
         }
-        let new = change.evidence.iter().chain(&change.against).any(|reference| !seen.contains(reference));
+        let new = change.evidence.iter().chain(&change.against).any(|r| !seen.contains(&number(r)));
         if before.is_some_and(|before| before != change.status) && !new {
             let text = format!(
                 "the change to `{}` on {} brings no new evidence",
@@ -139,7 +144,7 @@ fn history(claim: &Claim, book: &Book, outcome: &mut Outcome) {
                 "cite what changed, or leave the status as it was",
             );
         }
-        seen.extend(change.evidence.iter().chain(&change.against));
+        seen.extend(change.evidence.iter().chain(&change.against).map(number));
         before = Some(change.status);
     }
 }
@@ -148,15 +153,19 @@ fn history(claim: &Claim, book: &Book, outcome: &mut Outcome) {
 fn training(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     let document = &claim.document;
     let line = document.line_of("population", 0).unwrap_or(1);
-    for reference in claim.evidence().collect::<BTreeSet<_>>() {
+    let evidence: BTreeSet<Reference> =
+        claim.evidence().flat_map(|reference| book.rests_on(reference)).collect();
+    for reference in &evidence {
         let Ok(resolved) = book.resolve(reference) else { continue };
         let entry = resolved.entry;
-        if entry.derivation.data.holds_attempts() && !resolved.is_pending() && entry.train_seeds.len() < 2 {
+        // A row of a table by training seed is one of them.
+        let one = reference.row.is_some() && entry.derivation.by.as_deref() == Some("train_seed");
+        let seeds = if one { 1 } else { entry.train_seeds.len() };
+        if entry.derivation.data.holds_attempts() && !resolved.is_pending() && seeds < 2 {
             let text = format!(
-                "claim `{}` speaks of training, but `{reference}` has {} training seed{}",
+                "claim `{}` speaks of training, but `{reference}` has {seeds} training seed{}",
                 claim.id,
-                entry.train_seeds.len(),
-                if entry.train_seeds.len() == 1 { "" } else { "s" },
+                if seeds == 1 { "" } else { "s" },
             );
             outcome.add(
                 document,
@@ -168,24 +177,19 @@ fn training(claim: &Claim, book: &Book, outcome: &mut Outcome) {
         }
     }
     for link in document.links() {
-        let Ok(resolved) =
-            link.reference.as_ref().map_err(|_| ()).and_then(|r| book.resolve(r).map_err(|_| ()))
-        else {
-            continue;
+        let Ok(reference) = &link.reference else { continue };
+        let tasks_only = |reference: &Reference| {
+            let entry = book.entry(&reference.scope, &reference.id);
+            derivation::SPREAD.contains(&reference.part.as_str())
+                && entry.is_some_and(|entry| {
+                    entry.derivation.population == derivation::Population::Tasks
+                        && matches!(
+                            entry.derivation.estimator,
+                            Estimator::PairedDelta | Estimator::Mean | Estimator::ProbabilityOfImprovement
+                        )
+                })
         };
-        let spread = link
-            .reference
-            .as_ref()
-            .is_ok_and(|r| ["low", "high", "p", "se", "df", "mde"].contains(&r.part.as_str()));
-        let of_tasks = resolved.entry.derivation.population == derivation::Population::Tasks;
-        let estimator = resolved.entry.derivation.estimator;
-        if spread
-            && of_tasks
-            && matches!(
-                estimator,
-                Estimator::PairedDelta | Estimator::Mean | Estimator::ProbabilityOfImprovement
-            )
-        {
+        if book.rests_on(reference).iter().any(tasks_only) {
             outcome.add(
                 document,
                 link.line,

@@ -2,7 +2,7 @@
 
 use super::{Bare, Outcome};
 use crate::claims::book::Book;
-use crate::claims::derivation::{Estimator, Reference};
+use crate::claims::derivation::Reference;
 use crate::claims::evaluate::IDENTICAL;
 use crate::claims::family;
 use crate::claims::front_matter::{Document, Passage};
@@ -57,7 +57,7 @@ fn report_binding(field: Option<&str>) -> Binding {
 
 fn claim_binding(field: Option<&str>) -> Binding {
     match field {
-        None | Some("title") => Binding::Strict,
+        None | Some("title" | "scope") => Binding::Strict,
         Some(_) => Binding::Free,
     }
 }
@@ -245,12 +245,9 @@ impl Families {
     fn of(book: &Book) -> Families {
         let mut rows = Vec::new();
         for entry in book.entries() {
-            let by = entry.derivation.estimator;
-            let (true, Ok(_)) =
-                (matches!(by, Estimator::Holm | Estimator::BenjaminiHochberg), &entry.outcome)
-            else {
+            if !entry.derivation.estimator.is_family() || entry.outcome.is_err() {
                 continue;
-            };
+            }
             let tests = family::tests(entry.derivation.of.as_deref().unwrap_or_default(), &entry.scope);
             for test in tests.into_iter().flatten() {
                 let table = book
@@ -265,7 +262,7 @@ impl Families {
                     None => vec![test],
                 };
                 rows.extend(each.into_iter().map(|test| {
-                    let label = Some(family::label(&test));
+                    let label = Some(family::label(&test, &entry.scope));
                     let (scope, id) = (entry.scope.clone(), entry.id.clone());
                     (Reference { scope, id, row: label, part: "value".into() }, test)
                 }));

@@ -91,7 +91,7 @@ pub fn page(site: &mut Site<'_>, input: &ClaimInput) -> Result<()> {
         "long": input.title.chars().count() > 160,
         "status_html": glyphs::status(&input.status),
         "since": since,
-        "form": form(publication, input, &tally, &root),
+        "form": form(publication, input, &tally, &root, &mut prose)?,
         "no": sections.numbers(),
         "contents": sections.contents(),
         "history": history(publication, input, &root),
@@ -112,7 +112,13 @@ pub fn page(site: &mut Site<'_>, input: &ClaimInput) -> Result<()> {
     site.page(&head, context)
 }
 
-fn form(publication: &Publication, input: &ClaimInput, tally: &Tally, root: &str) -> Vec<Value> {
+fn form(
+    publication: &Publication,
+    input: &ClaimInput,
+    tally: &Tally,
+    root: &str,
+    prose: &mut Prose<'_>,
+) -> Result<Vec<Value>> {
     let cell = |label: &str, value_html: String, small: String| json!({"label": label, "value_html": value_html, "small": small});
     let population = match input.population.as_str() {
         "tasks" => ("tasks", "says nothing about other training runs"),
@@ -139,7 +145,7 @@ fn form(publication: &Publication, input: &ClaimInput, tally: &Tally, root: &str
         cell("Audit", audited, String::new()),
     ];
     if let Some(scope) = &input.scope {
-        cells.push(cell("Scope", crate::site::text::escape(scope), String::new()));
+        cells.push(cell("Scope", prose.inline(scope, &input.path)?, String::new()));
     }
     let replaced_by = publication.claims.iter().filter(|claim| claim.supersedes.as_ref() == Some(&input.id));
     let named = [
@@ -151,7 +157,7 @@ fn form(publication: &Publication, input: &ClaimInput, tally: &Tally, root: &str
         let links: Vec<String> = ids.into_iter().map(|id| link(publication, id)).collect();
         cells.push(cell(label, links.join(", "), String::new()));
     }
-    cells
+    Ok(cells)
 }
 
 /// `1 experiment`, `2 imports`, or both.

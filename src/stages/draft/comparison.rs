@@ -156,7 +156,7 @@ pub(super) fn log_ended(ending: &Ending) -> Option<String> {
 /// Title and status of the claim that an outcome supports.
 pub(super) fn claim(plan: &Plan, outcome: Outcome, change: Change) -> (String, &'static str) {
     let (base, treatment) = arms(plan);
-    let shown = outcome == Outcome::Positive || (outcome == Outcome::Negative && change == Change::Interval);
+    let shown = rules::shown(outcome, change);
     let what = format!("On these tasks {treatment} in place of {base}");
     if let Some(title) = rules::claim(plan, outcome, &what, "the score") {
         return (title, if shown { "promising" } else { "proposed" });
@@ -165,7 +165,7 @@ pub(super) fn claim(plan: &Plan, outcome: Outcome, change: Change) -> (String, &
         Outcome::Positive => (format!("On these tasks {treatment} scores higher than {base}"), "promising"),
         Outcome::Negative => (
             format!("On these tasks {treatment} does not score higher than {base} by an amount that counts"),
-            if change == Change::Interval { "promising" } else { "proposed" },
+            "proposed",
         ),
         Outcome::Inconclusive => (
             format!("On these tasks {treatment} may score higher than {base}; this experiment cannot say"),

@@ -125,10 +125,19 @@ fn of_plan(derivations: &str, plan: &Plan) -> String {
         Weight::Task => "",
         Weight::Family => "weight = \"family\"\n",
     };
+    // The number that decides is tested against the plan's margin.
+    let margin = plan.decision.margin.map_or(String::new(), |margin| format!("margin = {margin}\n"));
+    let mut decides = false;
     let line = |line: &str| match line {
+        block if block.starts_with('[') => {
+            decides = block == "[derivations.delta]";
+            format!("{block}\n")
+        }
         "of = \"decision.minimum_delta\"" => format!("of = {}\n", toml_string(plan.decision.bar_path())),
         "of = \"reward\"" => format!("of = {}\n", toml_string(&metric.of)),
-        "estimator = \"paired_delta\"" => format!("{line}\n{weight}"),
+        "estimator = \"paired_delta\"" => {
+            format!("{line}\n{weight}{}", if decides { margin.as_str() } else { "" })
+        }
         arms if arms.starts_with("arms = ") => {
             let named = arms.replace("\"base\"", &arm(0)).replace("\"treatment\"", &arm(1));
             format!("{named}\n")

@@ -1,8 +1,8 @@
 //! What drafts say of a decision and of a gate, by the plan's rule: only the three-way rule looks for
 //! a gain, the others ask whether the arms differ by as much as a margin.
 
-use super::Ending;
 use super::wording::Link;
+use super::{Change, Ending};
 use crate::experiment::{Plan, Rule};
 use crate::stats::decision::Outcome;
 
@@ -96,6 +96,12 @@ pub(super) fn dashed(plan: &Plan) -> &'static str {
             "The dashed line is the margin; minus the margin lies as far on the other side of zero."
         }
     }
+}
+
+/// Whether a rule with a margin has shown what a claim says of it. (That a gain is too small to count may rest on an interval that
+/// holds zero: such a claim stays proposed.)
+pub(super) fn shown(outcome: Outcome, change: Change) -> bool {
+    outcome == Outcome::Positive || (outcome == Outcome::Negative && change == Change::Interval)
 }
 
 /// What a claim says of `what` (an arm or a training) to `score`, for rules with a margin.

@@ -3,6 +3,8 @@
 
 use super::super::{documents, new_experiment, texts};
 use super::*;
+use crate::claims::testing;
+use crate::episode::EpisodeRow;
 use crate::stages::Experiment;
 use crate::stages::draft::Change;
 
@@ -90,6 +92,11 @@ fn a_rule_with_a_margin_looks_for_no_gain() {
                     text.contains("of = \"decision.margin\"") && text.contains("the margin, set beforehand")
                 );
                 assert!(text.contains(&format!("**{}**", outcome.as_str())), "{text}");
+                assert_eq!(
+                    text.matches("margin = 0.02").count(),
+                    1,
+                    "the number that decides has it: {text}"
+                );
             }
         }
         let ending = Ending::Decided { outcome: Outcome::Positive, change: Change::Interval };
@@ -114,5 +121,51 @@ fn an_experiment_that_a_gate_stopped_says_what_was_counted() {
         let text = drafted(&plan("three-way", compared), &Ending::NoHeadroom);
         assert!(text.contains("of = \"headroom.cores.caravan.possible_gain\""), "{text}");
         assert!(text.contains("| brinework | [](derive:a.core_brinework_baseline) |"), "{text}");
+    }
+}
+
+/// Rows of 24 tasks of the template's families on both evaluation seeds, the second arm better by what is given.
+fn compared_rows(gain: impl Fn(usize) -> f64) -> Vec<EpisodeRow> {
+    let families = ["caravan", "gatepost", "kilnrite", "brinework"];
+    let mut rows = Vec::new();
+    for (at, seed) in (0..24).flat_map(|at| [(at, 52004), (at, 52005)]) {
+        let task = format!("{}/L1/{seed}/{at}", families[at % 4]);
+        for (arm, reward) in [("base", 0.5), ("treatment", 0.5 + gain(at))] {
+            let row = testing::episode(arm, &task, seed, 0, Some(reward));
+            rows.push(EpisodeRow { event: Some("evaluate".into()), ..row });
+        }
+    }
+    rows
+}
+
+#[test]
+fn a_drafted_claim_is_borne_out_by_what_decided() {
+    let little = |at: usize| (at % 3) as f64 * 0.005 - 0.005;
+    let much = |at: usize| 0.3 + (at % 5) as f64 * 0.01;
+    let less = |at: usize| -0.3 + (at % 5) as f64 * 0.01;
+    type Case<'a> = (&'a str, Outcome, &'a dyn Fn(usize) -> f64, &'a str);
+    let cases: [Case; 7] = [
+        ("three-way", Outcome::Positive, &much, "promising"),
+        ("three-way", Outcome::Negative, &little, "proposed"),
+        ("three-way", Outcome::Inconclusive, &little, "proposed"),
+        ("non-inferiority", Outcome::Positive, &little, "promising"),
+        ("non-inferiority", Outcome::Negative, &less, "promising"),
+        ("equivalence", Outcome::Positive, &little, "promising"),
+        ("equivalence", Outcome::Negative, &much, "promising"),
+    ];
+    for (rule, outcome, gain, status) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        new_experiment(dir.path(), "a", &plan(rule, true)).unwrap();
+        testing::write_rows(dir.path(), "a", &compared_rows(gain));
+        let experiment = Experiment::open(dir.path(), "a").unwrap();
+        texts(&experiment, &Ending::Decided { outcome, change: Change::Interval }).unwrap();
+        crate::claims::fill::fill(dir.path(), Default::default()).unwrap();
+        let claim = fs_err::read_to_string(dir.path().join("claims/C0001-a.md")).unwrap();
+        assert!(claim.contains(&format!("status = \"{status}\"")), "{claim}");
+        let found = crate::claims::check::workspace(dir.path()).unwrap().findings;
+        assert!(found.is_empty(), "{rule} {outcome:?}: {found:#?}");
+        let report = crate::audit::audit(dir.path(), Default::default()).unwrap();
+        let of_words = ["unsupported_status", "significant", "equality"];
+        assert!(report.findings.iter().all(|f| !of_words.contains(&f.rule)), "{:#?}", report.findings);
     }
 }

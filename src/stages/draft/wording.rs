@@ -357,7 +357,7 @@ pub(super) fn claim(plan: &Plan, outcome: Outcome, change: Change) -> (String, &
     if comparison::is_one(plan) {
         return comparison::claim(plan, outcome, change);
     }
-    let shown = outcome == Outcome::Positive || (outcome == Outcome::Negative && change == Change::Interval);
+    let shown = rules::shown(outcome, change);
     let what = "One adapter, trained on the model's own verified answers,";
     if let Some(title) = rules::claim(plan, outcome, what, "its score on unseen tasks") {
         return (title, if shown { "promising" } else { "proposed" });
@@ -369,7 +369,7 @@ pub(super) fn claim(plan: &Plan, outcome: Outcome, change: Change) -> (String, &
         ),
         Outcome::Negative => (
             "One adapter, trained on the model's own verified answers, does not raise its score on unseen tasks by an amount that counts",
-            if change == Change::Interval { "promising" } else { "proposed" },
+            "proposed",
         ),
         Outcome::Inconclusive => (
             "One adapter, trained on the model's own verified answers, may change its score on unseen tasks; this experiment cannot say",

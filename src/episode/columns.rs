@@ -23,7 +23,8 @@ pub struct Columns {
 pub enum Values {
     /// The same in every row.
     Same(Cell),
-    /// Different texts, and which of them each row has; `None` is read from [`Values::text`].
+    /// Different texts, and which of them each row has. A missing text has a code beyond the dictionary;
+    /// [`Values::text`] gives `None` for it.
     Text {
         /// The texts, in the order in which they first occur.
         dictionary: Vec<Box<str>>,
@@ -43,7 +44,7 @@ pub enum Values {
     Flag(Vec<u8>),
 }
 
-/// One row of a file, by its position; rows are compared by identity nowhere.
+/// One row of a file, by its position.
 #[derive(Debug, Clone, Copy)]
 pub struct RowAt<'a> {
     columns: &'a Columns,

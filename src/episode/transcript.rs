@@ -4,7 +4,7 @@
 use crate::environment::Message;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::path::Path;
 
 /// One episode's conversation.
@@ -32,20 +32,34 @@ pub fn encode(transcripts: &[Transcript]) -> Result<Vec<u8>> {
     Ok(zstd::encode_all(lines.as_slice(), zstd::DEFAULT_COMPRESSION_LEVEL)?)
 }
 
-/// Reads a `.jsonl.zst` file; an error names the file and the line.
+/// Most bytes of one transcript, and of all transcripts of a file, unpacked.
+const LONGEST: u64 = 64 << 20;
+const MOST: u64 = 16 << 30;
+
+/// Reads a `.jsonl.zst` file; an error names the file and the line. A line that unpacks to more than 64 MiB is none.
 pub fn read(path: &Path) -> Result<Vec<Transcript>> {
     let damaged = |line: usize, why: String| {
         Error::invalid(format!("line {line} is not a transcript: {why}"))
             .at(path.display())
             .hint("restore the file, or delete its unit's files and run it again")
     };
+    crate::regular::check(path)?;
     let reader = zstd::Decoder::new(fs_err::File::open(path)?)?;
+    let mut reader = std::io::BufReader::new(reader.take(MOST));
     let mut transcripts = Vec::new();
-    for (i, line) in std::io::BufReader::new(reader).lines().enumerate() {
-        let line = line.map_err(|e| damaged(i + 1, e.to_string()))?;
-        transcripts.push(serde_json::from_str(&line).map_err(|e| damaged(i + 1, e.to_string()))?);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let number = transcripts.len() + 1;
+        let read = (&mut reader).take(LONGEST).read_until(b'\n', &mut line);
+        if read.map_err(|e| damaged(number, e.to_string()))? == 0 {
+            return Ok(transcripts);
+        }
+        if line.last() != Some(&b'\n') && line.len() as u64 == LONGEST {
+            return Err(damaged(number, format!("it is longer than {LONGEST} bytes")));
+        }
+        transcripts.push(serde_json::from_slice(&line).map_err(|e| damaged(number, e.to_string()))?);
     }
-    Ok(transcripts)
 }
 
 #[cfg(test)]
@@ -71,6 +85,16 @@ mod tests {
             fs_err::write(&path, encode(&some(n)).unwrap()).unwrap();
             assert_eq!(read(&path).unwrap(), some(n));
         }
+    }
+
+    #[test]
+    fn a_line_without_end_is_no_transcript() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.jsonl.zst");
+        let endless = vec![b' '; LONGEST as usize + 1];
+        fs_err::write(&path, zstd::encode_all(endless.as_slice(), 1).unwrap()).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("line 1") && error.contains("longer than"), "{error}");
     }
 
     #[test]

@@ -103,6 +103,15 @@ impl Rescored {
                 of_file.entry((&difference.file, rule)).or_default().push(difference);
             }
         }
+        for unit in &self.units {
+            let file = format!("data/{}/transcripts/{}/{}.jsonl.zst", self.experiment, unit.arm, unit.seed);
+            findings.extend(unit.odd.iter().take(SHOWN).map(|(row, detail)| Finding {
+                rule: "transcript_differs",
+                file: file.clone(),
+                row: *row,
+                detail: detail.clone(),
+            }));
+        }
         for ((file, rule), differences) in of_file {
             let file = format!("data/{}/{file}", self.experiment);
             let mut add = |row, detail| findings.push(Finding { rule, file: file.clone(), row, detail });
@@ -142,8 +151,10 @@ impl Difference {
     fn breaks(&self) -> Option<&'static str> {
         match &self.unjudged {
             Some(Unjudged::OtherWords(_)) => Some("transcript_differs"),
-            None | Some(Unjudged::OtherConversation(_)) => self.same_verifier.then_some("rescore_differs"),
-            Some(Unjudged::NoTranscript | Unjudged::NoTask(_)) => None,
+            None | Some(Unjudged::OtherConversation(_) | Unjudged::NoTask(_)) => {
+                self.same_verifier.then_some("rescore_differs")
+            }
+            Some(Unjudged::NoTranscript) => None,
         }
     }
 
@@ -253,7 +264,10 @@ fn judge_again(experiment: &Experiment, context: &Context) -> Result<Rescored> {
             .par_iter()
             .map(|(arm, seed)| {
                 let files = UnitFiles::new(&experiment.root, arm, *seed)?;
-                unit::rescore(environment, &verifiers, said, &files, (arm, *seed))
+                let harness = &experiment.plan.harness;
+                let examples =
+                    if arm == HARVEST { harness.harvest.examples } else { harness.evaluate.examples };
+                unit::rescore(environment, &verifiers, said, examples, &files, (arm, *seed))
             })
             .collect::<Result<_>>()?;
         done.extend(judged);

@@ -24,7 +24,7 @@ pub struct Change {
 /// Verifiers of a family before and after.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verifiers {
-    /// Those that the earlier rows name.
+    /// Those that the earlier rows name, beside the one of today.
     pub old: BTreeSet<String>,
     /// The one that the later rows name.
     pub new: String,
@@ -83,7 +83,9 @@ impl Receipt {
             };
             families.insert(family.to_string(), counts);
             let new = tally.verifier_today.unwrap_or_default();
-            verifiers.insert(family.to_string(), Verifiers { old: tally.verifiers, new });
+            let mut old = tally.verifiers;
+            old.remove(&new);
+            verifiers.insert(family.to_string(), Verifiers { old, new });
         }
         let replaced = files.iter().map(|file| {
             let change = Change { old: file.old.clone(), new: file.entry.sha256.clone() };

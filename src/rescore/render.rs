@@ -2,21 +2,22 @@
 
 use super::moved::Movement;
 use super::{Done, Survey};
+use crate::audit::AuditReport;
 
 /// Moved numbers that are spelled out; `--json` has all.
 const SHOWN: usize = 40;
 
 /// What `audit --rescore` says.
 pub fn survey(survey: &Survey) -> String {
-    let mut out = String::from("\njudged again from the transcripts\n");
+    let mut out = vec![String::new(), "judged again from the transcripts".to_owned()];
     for experiment in &survey.experiments {
-        out.push_str(&format!("{}\n", experiment.experiment));
+        out.push(experiment.experiment.clone());
         if experiment.families.is_empty() {
-            out.push_str("  no episodes yet\n");
+            out.push("  no episodes yet".into());
             continue;
         }
-        out.push_str(&format!(
-            "  {:<22} {:>8} {:>8} {:>8} {:>8} {:>8}  {:<14} verifier\n",
+        out.push(format!(
+            "  {:<22} {:>8} {:>8} {:>8} {:>8} {:>8}  {:<14} verifier",
             "family", "episodes", "rescored", "equal", "differ", "without", "solved"
         ));
         for family in &experiment.families {
@@ -25,8 +26,8 @@ pub fn survey(survey: &Survey) -> String {
             let name =
                 if family.harvest { format!("{} (harvest)", family.family) } else { family.family.clone() };
             let verifier = if family.same_verifier { "the same" } else { "another today" };
-            out.push_str(&format!(
-                "  {name:<22} {:>8} {:>8} {:>8} {:>8} {without:>8}  {:<14} {verifier}\n",
+            out.push(format!(
+                "  {name:<22} {:>8} {:>8} {:>8} {:>8} {without:>8}  {:<14} {verifier}",
                 tally.episodes,
                 tally.rescored,
                 tally.equal,
@@ -34,84 +35,90 @@ pub fn survey(survey: &Survey) -> String {
                 format!("{} → {}", tally.solved_before, tally.solved_after),
             ));
             for (reason, n) in &tally.without {
-                out.push_str(&format!("    {n} not judged again: {}\n", reason.replace('_', " ")));
+                out.push(format!("    {n} not judged again: {}", reason.replace('_', " ")));
             }
         }
-        out.push_str(&match &experiment.words_not_compared {
-            None => "  words compared with the sampled token ids\n".to_owned(),
-            Some(why) => format!("  words not compared with the sampled token ids: {why}\n"),
+        out.push(match &experiment.words_not_compared {
+            None => "  words compared with the sampled token ids".to_owned(),
+            Some(why) => format!("  words not compared with the sampled token ids: {why}"),
         });
         let repaired: Vec<_> = experiment.families.iter().filter(|f| !f.same_verifier).collect();
         if !repaired.is_empty() {
             let differing: usize = repaired.iter().map(|f| f.tally.differing).sum();
             let episodes: usize = repaired.iter().map(|f| f.tally.episodes).sum();
-            out.push_str(&format!(
-                "  a repaired verifier changes {differing} of {episodes} episodes; `rederive rescore {}` writes them as a new version\n",
+            out.push(format!(
+                "  a repaired verifier changes {differing} of {episodes} episodes; `rederive rescore {}` writes them as a new version",
                 experiment.experiment
             ));
         }
         for finding in experiment.findings() {
             let row = finding.row.map(|row| format!(", row {row}")).unwrap_or_default();
-            out.push_str(&format!("  {}  {}{row}: {}\n", finding.rule, finding.file, finding.detail));
+            out.push(format!("  {}  {}{row}: {}", finding.rule, finding.file, finding.detail));
         }
     }
     for other in &survey.not_opened {
-        out.push_str(&format!("{}\n  not judged again: {}\n", other.experiment, other.why));
+        out.push(other.experiment.clone());
+        out.push(format!("  not judged again: {}", other.why));
     }
     movement(&survey.moved, "would move", &mut out);
-    out
+    in_lines(&out)
 }
 
 /// What `rescore` says of a version that it wrote.
 pub fn written(done: &Done) -> String {
     let receipt = &done.receipt;
-    let mut out = String::new();
+    let mut out = Vec::new();
     if done.resumed {
-        out.push_str("finished a rescore that was cut off\n");
+        out.push("finished a rescore that was cut off".into());
     }
     for (family, counts) in &receipt.families {
-        out.push_str(&format!(
-            "{family}: {} of {} episodes changed, solved {} → {}\n",
+        out.push(format!(
+            "{family}: {} of {} episodes changed, solved {} → {}",
             counts.changed, counts.episodes, counts.solved_before, counts.solved_after
         ));
     }
-    out.push_str(&format!(
-        "{} files replaced, the earlier ones are in data/{}/superseded/{}/\n",
+    out.push(format!(
+        "{} files replaced, the earlier ones are in data/{}/superseded/{}/",
         receipt.replaced.len(),
         done.experiment,
         receipt.number
     ));
     if let Some([was, now]) = &done.decision {
-        out.push_str(&match was == now {
-            true => format!("the decision stays {now}\n"),
+        out.push(match was == now {
+            true => format!("the decision stays {now}"),
             false => format!(
-                "the decision was {was} and is {now}: the report's `verdict`, and its sentences that state the outcome, are to follow\n"
+                "the decision was {was} and is {now}: the report's `verdict`, and its sentences that state the outcome, are to follow"
             ),
         });
     }
     if done.headroom_gone {
-        out.push_str("the headroom gate, which passed, would not pass on these rows\n");
+        out.push("the headroom gate, which passed, would not pass on these rows".into());
     }
     for family in &done.harvest {
-        out.push_str(&format!(
-            "harvest of {}: {} of {} samples are judged otherwise; the adapter stays what was trained\n",
+        out.push(format!(
+            "harvest of {}: {} of {} samples are judged otherwise; the adapter stays what was trained",
             family.family, family.tally.differing, family.tally.episodes
         ));
     }
     movement(&done.moved, "moved", &mut out);
-    out.push_str(
-        "next: `rederive fill --update`, a dated `[[corrections]]` in the report, a `[[history]]` entry in each claim whose status changes, then `rederive audit`\n",
+    out.push(
+        "next: `rederive fill --update`, a dated `[[corrections]]` in the report, a `[[history]]` entry in each claim whose status changes, then `rederive audit`".into(),
     );
-    out
+    in_lines(&out)
 }
 
-fn movement(movement: &Movement, verb: &str, out: &mut String) {
+/// Lines as a terminal shows them: what rows and texts say moves no cursor.
+fn in_lines(lines: &[String]) -> String {
+    lines.iter().map(|line| AuditReport::clean(line) + "\n").collect()
+}
+
+fn movement(movement: &Movement, verb: &str, out: &mut Vec<String>) {
     if movement.numbers.is_empty() {
         return;
     }
     let places: usize = movement.numbers.iter().map(|moved| moved.places.len()).sum();
-    out.push_str(&format!(
-        "{} numbers {verb}; {places} printed places, {} of them print something else then\n",
+    out.push(format!(
+        "{} numbers {verb}; {places} printed places, {} of them print something else then",
         movement.numbers.len(),
         movement.stale()
     ));
@@ -119,21 +126,21 @@ fn movement(movement: &Movement, verb: &str, out: &mut String) {
     let mut numbers: Vec<_> = movement.numbers.iter().collect();
     numbers.sort_by_key(|moved| moved.places.is_empty());
     for moved in numbers.iter().take(SHOWN) {
-        out.push_str(&format!("  {}  {} → {}\n", moved.reference, number(moved.before), number(moved.after)));
+        out.push(format!("  {}  {} → {}", moved.reference, number(moved.before), number(moved.after)));
         for place in &moved.places {
             let becomes = match &place.becomes {
                 Some(becomes) => format!("→ [{becomes}]"),
                 None => "stays".into(),
             };
-            out.push_str(&format!("    {}:{}  [{}] {becomes}\n", place.file, place.line, place.printed));
+            out.push(format!("    {}:{}  [{}] {becomes}", place.file, place.line, place.printed));
         }
     }
     if let Some(more) = numbers.len().checked_sub(SHOWN + 1) {
-        out.push_str(&format!("  and {} more, which `--json` lists\n", more + 1));
+        out.push(format!("  and {} more, which `--json` lists", more + 1));
     }
     for touched in &movement.claims {
-        out.push_str(&format!(
-            "claim {} ({}) rests on {}\n",
+        out.push(format!(
+            "claim {} ({}) rests on {}",
             touched.claim,
             touched.file,
             touched.references.join(", ")
@@ -152,4 +159,15 @@ fn number(value: Option<f64>) -> String {
             text.to_string()
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_that_is_named_to_steer_a_terminal_stays_on_its_line() {
+        let lines = ["cara\u{1b}[2Kvan\n: 0 of 9".to_owned(), String::new()];
+        assert_eq!(in_lines(&lines), "cara [2Kvan : 0 of 9\n\n");
+    }
 }

@@ -1,7 +1,7 @@
 //! One episode judged again: its task made anew, the replies of its transcript given to the
 //! environment's session as the run gave them, and what the verifier of today makes of them.
 
-use crate::environment::{Environment, Message, Role, Session, Task, answer};
+use crate::environment::{Environment, Message, Role, Session, Task, answer, conversation};
 use crate::episode::EpisodeRow;
 use crate::episode::transcript::Transcript;
 use serde::Serialize;
@@ -85,12 +85,14 @@ impl std::fmt::Display for Unjudged {
     }
 }
 
-/// Judges the replies of an episode. The whole conversation has to be the one that the environment leads
-/// today: a model that would have been told something else might have gone on otherwise.
+/// Judges the replies of an episode before which the model was shown so many worked `examples`. The whole
+/// conversation has to be the one that the environment leads today: a model that would have been told something
+/// else might have gone on otherwise.
 pub fn judge(
     environment: &dyn Environment,
     row: &EpisodeRow,
     transcript: Option<&Transcript>,
+    examples: usize,
 ) -> Result<Judgement, Unjudged> {
     let failed = row.finish_reason == "infra_error";
     let replies = usize::try_from(row.turns).unwrap_or(0);
@@ -106,7 +108,12 @@ pub fn judge(
     let task = task(environment, row)?;
     let transcript = transcript.ok_or(Unjudged::NoTranscript)?;
     let mut session = environment.begin(&task).map_err(|e| Unjudged::NoTask(one_line(&e)))?;
-    let said = spoken(&transcript.messages, session.as_ref(), replies)?;
+    let no_task = |e: crate::Error| Unjudged::NoTask(one_line(&e));
+    let level = task.level;
+    let shown = environment.examples(&task.family, level, examples).map_err(no_task)?;
+    // A repaired verifier may answer its own examples otherwise: they were written by the one before.
+    let same = environment.verifier_sha256(&row.family).is_ok_and(|today| today == row.verifier_sha256);
+    let said = spoken(&transcript.messages, session.as_ref(), replies, same.then_some(&shown))?;
     let horizon = session.horizon() as usize;
     let mut turns = Vec::with_capacity(replies);
     for at in 0..replies {
@@ -156,24 +163,27 @@ fn one_line(error: &crate::Error) -> String {
 /// The row's task, which must be of the row's kind and seed.
 fn task(environment: &dyn Environment, row: &EpisodeRow) -> Result<Task, Unjudged> {
     let task = environment.by_id(&row.task_id).map_err(|e| Unjudged::NoTask(one_line(&e)))?;
-    let same = task.family == row.family
+    let same = task.id == row.task_id
+        && task.family == row.family
         && i64::from(task.level) == row.level
         && i64::try_from(task.seed) == Ok(row.seed);
     if same {
         return Ok(task);
     }
     Err(Unjudged::NoTask(format!(
-        "the task is of family `{}`, level {} and seed {} today",
-        task.family, task.level, task.seed
+        "the task is `{}` of family `{}`, level {} and seed {} today",
+        task.id, task.family, task.level, task.seed
     )))
 }
 
-/// The messages from the first reply on, after holding what the model was told before against the task. Worked
-/// examples in front are no part of the task, and the replies in them are nobody's.
+/// The messages from the first reply on, after holding what the model was told before against the task: `examples`
+/// and the opening, or any messages that end with the opening where nobody says which examples there were. The
+/// replies in the examples are nobody's.
 fn spoken<'a>(
     messages: &'a [Message],
     session: &dyn Session,
     replies: usize,
+    examples: Option<&Vec<Message>>,
 ) -> Result<&'a [Message], Unjudged> {
     // A last observation that the model never answered: the conversation had outgrown its context.
     let unanswered = messages.last().is_some_and(|m| m.role == Role::User);
@@ -181,14 +191,16 @@ fn spoken<'a>(
     let short = || other(format!("{} messages hold no {replies} replies", messages.len()));
     let start = messages.len().checked_sub(length).ok_or_else(short)?;
     let (before, said) = messages.split_at(start);
-    let opening = session.opening();
-    let system = usize::from(opening.first().is_some_and(|m| m.role == Role::System));
-    let (first, rest) = opening.split_at(system);
-    if before.starts_with(first) && before[system.min(before.len())..].ends_with(rest) {
-        Ok(said)
-    } else {
-        Err(other("the task asks something else today".into()))
-    }
+    let as_today = match examples {
+        Some(examples) => before == conversation(examples, session),
+        None => {
+            let opening = session.opening();
+            let system = usize::from(opening.first().is_some_and(|m| m.role == Role::System));
+            let (first, rest) = opening.split_at(system);
+            before.starts_with(first) && before[system.min(before.len())..].ends_with(rest)
+        }
+    };
+    if as_today { Ok(said) } else { Err(other("the model would be told something else today".into())) }
 }
 
 #[cfg(test)]
@@ -223,6 +235,7 @@ mod tests {
             solved: Some(outcome.solved),
             parse_ok: Some(parse_ok),
             engaged: Some(true),
+            verifier_sha256: Gym.verifier_sha256(&task.family).unwrap(),
             turns,
             finish_reason: "stop".into(),
             ..crate::episode::testing::episode_rows(1).remove(0)
@@ -234,7 +247,7 @@ mod tests {
     fn what_the_oracle_played_is_judged_as_in_the_run() {
         for id in ["caravan/L1/52004/3", "gatepost/L1/7/0", "kilnrite/L1/52004/1", "brinework/L1/9/2"] {
             let (row, transcript) = played(id);
-            let judged = judge(&Gym, &row, Some(&transcript)).unwrap();
+            let judged = judge(&Gym, &row, Some(&transcript), 2).unwrap();
             assert!(judged.agrees(&row), "{id}: {judged:?}");
             assert_eq!((judged.reward, judged.turns.len() as i64), (Some(1.0), row.turns), "{id}");
         }
@@ -245,7 +258,7 @@ mod tests {
         let (row, mut transcript) = played("caravan/L1/52004/3");
         let reply = transcript.messages.last_mut().unwrap();
         reply.content = format!("<think>{}", reply.content.rsplit("</think>").next().unwrap());
-        let judged = judge(&Gym, &row, Some(&transcript)).unwrap();
+        let judged = judge(&Gym, &row, Some(&transcript), 2).unwrap();
         assert_eq!((judged.reward, judged.parse_ok), (Some(0.0), Some(false)));
         assert!(!judged.agrees(&row));
     }
@@ -254,14 +267,23 @@ mod tests {
     fn what_cannot_be_judged_says_why() {
         let (row, transcript) = played("kilnrite/L1/52004/1");
         assert!(row.turns > 1, "the case needs an episode of several turns");
-        assert_eq!(judge(&Gym, &row, None), Err(Unjudged::NoTranscript));
+        assert_eq!(judge(&Gym, &row, None, 2), Err(Unjudged::NoTranscript));
         let of = |change: fn(&mut EpisodeRow, &mut Transcript)| {
             let (mut row, mut transcript) = (row.clone(), transcript.clone());
             change(&mut row, &mut transcript);
-            let why = judge(&Gym, &row, Some(&transcript)).unwrap_err();
+            let why = judge(&Gym, &row, Some(&transcript), 2).unwrap_err();
             (why.word(), why.to_string())
         };
-        let cases: [(fn(&mut EpisodeRow, &mut Transcript), &str, &str); 7] = [
+        let cases: [(fn(&mut EpisodeRow, &mut Transcript), &str, &str); 10] = [
+            (|r, _| r.task_id = "kilnrite/L1/52004/01".into(), "no_task", "`kilnrite/L1/52004/1`"),
+            (
+                |_, t| {
+                    t.messages.splice(0..0, [Message::user("42"), Message::assistant("ok")]).for_each(drop)
+                },
+                "other_conversation",
+                "told something else",
+            ),
+            (|_, t| t.messages[1].content.push('!'), "other_conversation", "told something else"),
             (|r, _| r.task_id = "spindle/L1/1/1".into(), "no_task", "unknown family"),
             (|r, _| r.seed = 8, "no_task", "seed 52004 today"),
             (|_, t| t.messages.truncate(1), "other_conversation", "hold no"),
@@ -271,7 +293,7 @@ mod tests {
                     t.messages[prompt].content.push('!');
                 },
                 "other_conversation",
-                "asks something else",
+                "told something else",
             ),
             (|_, t| t.messages.last_mut().unwrap().role = Role::System, "other_conversation", "is no reply"),
             (
@@ -303,6 +325,6 @@ mod tests {
         let (mut row, _) = played("caravan/L1/52004/3");
         row.finish_reason = "infra_error".into();
         (row.turns, row.reward, row.solved, row.parse_ok, row.engaged) = (0, None, None, None, None);
-        assert!(judge(&Gym, &row, None).unwrap().agrees(&row));
+        assert!(judge(&Gym, &row, None, 2).unwrap().agrees(&row));
     }
 }

@@ -4,7 +4,7 @@
 
 use super::moved::{self, Instead, Movement};
 use super::receipt::{self, Receipt};
-use super::unit::Replacement;
+use super::unit::{Difference, Replacement};
 use super::{Family, Rescored, judge_again};
 use crate::episode::hashes::{self, FileHash};
 use crate::episode::{CallRow, EpisodeRow, UnitFiles, durable, table};
@@ -109,7 +109,7 @@ fn refuse(experiment: &Experiment, rescored: &Rescored) -> Result<()> {
     if let Some(first) = rescored.findings().first() {
         let row = first.row.map(|row| format!(", row {row}")).unwrap_or_default();
         let what = match first.rule {
-            "transcript_differs" => "a transcript is not what was sampled",
+            "transcript_differs" => "the transcripts are not those of the run",
             _ => "an unchanged verifier judges otherwise than in the run",
         };
         return Err(Error::refused(format!("{what}: {}", first.detail))
@@ -118,7 +118,11 @@ fn refuse(experiment: &Experiment, rescored: &Rescored) -> Result<()> {
     }
     for family in rescored.families.iter().filter(|family| !family.harvest && !family.same_verifier) {
         if let Some((reason, n)) = family.tally.without.iter().next() {
-            let why = rescored.differences.iter().find_map(|d| d.why.as_deref()).unwrap_or(reason);
+            let of_family = |d: &&Difference| {
+                d.family == family.family && d.unjudged.as_ref().is_some_and(|why| why.word() == reason)
+            };
+            let first = rescored.differences.iter().find(of_family);
+            let why = first.and_then(|d| d.why.as_deref()).unwrap_or(reason);
             return Err(Error::refused(format!(
                 "{n} of {} episodes of family `{}` cannot be judged again ({reason}): {why}",
                 family.tally.episodes, family.family

@@ -4,7 +4,7 @@
 use super::replay::{Judgement, Unjudged, judge};
 use super::words::{self, Said};
 use crate::environment::Environment;
-use crate::episode::hashes::FileHash;
+use crate::episode::hashes::{self, FileHash};
 use crate::episode::transcript::{self, Transcript};
 use crate::episode::{CallRow, EpisodeRow, Row, UnitFiles, chain, table};
 use crate::error::Result;
@@ -66,6 +66,9 @@ pub struct Difference {
     pub file: String,
     /// The row in it, from 1.
     pub row: usize,
+    /// The family.
+    #[serde(skip)]
+    pub family: String,
     /// The task.
     pub task_id: String,
     /// The rollout.
@@ -106,6 +109,8 @@ pub struct Unit {
     pub seed: u64,
     /// Counts by family.
     pub families: BTreeMap<String, Tally>,
+    /// What is wrong with its transcripts as a whole: line, where it is one, and what.
+    pub odd: Vec<(Option<usize>, String)>,
     /// What differs, in the order of the rows.
     pub differences: Vec<Difference>,
     /// The episodes of the next version, where a row names another verifier than today's.
@@ -120,6 +125,7 @@ pub fn rescore(
     environment: &dyn Environment,
     verifiers: &BTreeMap<String, String>,
     said: Option<&Said>,
+    examples: usize,
     files: &UnitFiles,
     (arm, seed): (&str, u64),
 ) -> Result<Unit> {
@@ -128,15 +134,32 @@ pub fn rescore(
     let rows: Vec<EpisodeRow> = table::decode(&files.path(&path), &bytes)?;
     let kept = files.path(&files.transcripts());
     let transcripts = if kept.is_file() { transcript::read(&kept)? } else { Vec::new() };
-    let of_row: HashMap<(&str, i64), &Transcript> =
-        transcripts.iter().map(|t| ((t.task_id.as_str(), t.rollout), t)).collect();
+    let mut odd = Vec::new();
+    let known: BTreeSet<(&str, i64)> = rows.iter().map(|row| (row.task_id.as_str(), row.rollout)).collect();
+    let mut of_row: HashMap<(&str, i64), &Transcript> = HashMap::new();
+    for (at, transcript) in transcripts.iter().enumerate() {
+        let key = (transcript.task_id.as_str(), transcript.rollout);
+        let what = match (known.contains(&key), of_row.insert(key, transcript)) {
+            (false, _) => "is of an episode that has no row",
+            (true, Some(_)) => "is a second one of its episode",
+            (true, None) => continue,
+        };
+        let (task, rollout) = key;
+        odd.push((Some(at + 1), format!("task `{task}`, rollout {rollout}: the transcript {what}")));
+    }
+    let spoke = rows.iter().any(|row| row.turns > 0);
+    if spoke && !kept.is_file() && environment.publishes_transcripts() && !listed(files)? {
+        let what =
+            "the unit has no transcripts, and hashes.json lists none: nothing says what the model replied";
+        odd.push((None, what.into()));
+    }
     let judged: Vec<Result<Judgement, Unjudged>> = rows
         .par_iter()
         .map(|row| {
             let transcript = of_row.get(&(row.task_id.as_str(), row.rollout)).copied();
             match transcript.and_then(|transcript| words::differs(row, transcript, said)) {
                 Some(what) => Err(Unjudged::OtherWords(what)),
-                None => judge(environment, row, transcript),
+                None => judge(environment, row, transcript, examples),
             }
         })
         .collect();
@@ -145,6 +168,7 @@ pub fn rescore(
         arm: arm.to_string(),
         seed,
         families: BTreeMap::new(),
+        odd,
         differences: Vec::new(),
         rows: Vec::new(),
         next: Vec::new(),
@@ -157,6 +181,7 @@ pub fn rescore(
             unit.differences.push(Difference {
                 file: path.clone(),
                 row: at + 1,
+                family: row.family.clone(),
                 task_id: row.task_id.clone(),
                 rollout: row.rollout,
                 same_verifier: today == Some(&row.verifier_sha256),
@@ -177,6 +202,11 @@ pub fn rescore(
         unit.next.extend(calls(files, &rows, &judged)?);
     }
     Ok(unit)
+}
+
+/// Whether `hashes.json` lists the unit's transcripts: they may be kept elsewhere.
+fn listed(files: &UnitFiles) -> Result<bool> {
+    Ok(hashes::read(files.root())?.contains_key(&files.transcripts()))
 }
 
 fn count(tally: &mut Tally, row: &EpisodeRow, judged: &Result<Judgement, Unjudged>, today: Option<&String>) {

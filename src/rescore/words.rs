@@ -63,7 +63,7 @@ pub fn reader(
         return Err(format!("{source} is not the model of the rows ({model_sha256})"));
     }
     let text = TextSide::load(&source).map_err(first_line)?;
-    // Either harness has a budget for thoughts, or none.
+    // Both harnesses have a budget for thoughts, or neither.
     let thinking = plan.harness.evaluate.think_tokens.is_some();
     let markers = Markers::of(text.tokenizer()).filter(|_| thinking);
     let names = serde_json::Map::from_iter([("enable_thinking".to_owned(), thinking.into())]);

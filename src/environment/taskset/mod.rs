@@ -47,6 +47,11 @@ pub struct TaskSet {
     owner: BTreeMap<usize, (u64, u32)>,
 }
 
+/// The id of a task by its line: its own, or the one that it has without writing it. `None` where the line is no task.
+pub fn id_of(line: &str) -> Option<String> {
+    Line::parse(line).ok().map(|line| line.id)
+}
+
 impl TaskSet {
     /// Reads a file that can be used; the first problem is named, and how many there are.
     pub fn open(name: &str, path: &Path) -> Result<TaskSet> {

@@ -16,16 +16,24 @@ fn attempt<'a>(sheet: &Sheet, row: RowAt<'a>, arm: &'a str) -> Attempt<'a> {
     (arm, sheet.whole(row, "seed").unwrap_or(-1), task, sheet.whole(row, "rollout").unwrap_or(-1))
 }
 
-/// Turns and tokens of every episode against its calls, in units that have calls.
+/// Arm and seed of a unit's file, `…/<arm>/<seed>.parquet`.
+fn unit(path: &str) -> Option<(&str, i64)> {
+    let mut parts = path.rsplit('/');
+    let seed = parts.next()?.strip_suffix(".parquet")?.parse().ok()?;
+    Some((parts.next()?, seed))
+}
+
+/// Turns and tokens of every episode against its calls, in units whose calls are there.
 pub fn calls<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
-    // A sum of which a part is unknown is unknown.
-    let mut sums: HashMap<Attempt, [Option<i64>; 3]> = HashMap::new();
-    let mut units: BTreeSet<(&str, i64)> = BTreeSet::new();
+    // A sum of which a part is unknown is unknown. Sums have room for all that rows may state.
+    let mut sums: HashMap<Attempt, [Option<i128>; 3]> = HashMap::new();
+    // A file without a row says that no episode of its unit made a call.
+    let mut units: BTreeSet<(&str, i64)> = calls.files.iter().filter_map(|file| unit(&file.path)).collect();
     for (_, _, row) in calls.rows() {
         let key = attempt(calls, row, calls.text(row, "arm"));
         units.insert((key.0, key.1));
         let sum = sums.entry(key).or_insert([Some(0); 3]);
-        let tokens = |column: &str| calls.whole(row, column);
+        let tokens = |column: &str| calls.whole(row, column).map(i128::from);
         for (sum, more) in sum.iter_mut().zip([Some(1), tokens("prompt_tokens"), tokens("completion_tokens")])
         {
             *sum = sum.zip(more).map(|(sum, more)| sum + more);
@@ -38,9 +46,9 @@ pub fn calls<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
             continue;
         }
         let of_calls = sums.remove(&key).unwrap_or([Some(0); 3]);
-        let shown = |n: Option<i64>| n.map_or("null".to_string(), |n| n.to_string());
+        let shown = |n: Option<i128>| n.map_or("null".to_string(), |n| n.to_string());
         for (column, sum) in ["turns", "prompt_tokens", "completion_tokens"].into_iter().zip(of_calls) {
-            let own = episodes.whole(row, column);
+            let own = episodes.whole(row, column).map(i128::from);
             if own != sum {
                 wrong.add(file, at, || {
                     format!("`{column}` is {}, the calls of this episode give {}", shown(own), shown(sum))
@@ -131,8 +139,26 @@ mod tests {
         let found = calls(&sheet("episodes", &head, &[&a, &row("c", 1, 7)]), &made);
         let places: Vec<_> = found.iter().map(|f| (f.file.as_str(), f.row)).collect();
         assert_eq!(places, [("episodes", Some(2)), ("calls", Some(2))]);
-        // Units without calls are not judged.
+        // Units without calls are not judged; a file of them that was emptied is.
         assert_eq!(calls(&sheet("episodes", &head, &[&a]), &Sheet::default()), []);
+        let found = calls(&sheet("episodes", &head, &[&a]), &sheet("calls/base/1.parquet", &head, &[]));
+        assert!(found[0].detail.contains("`turns` is 1, the calls of this episode give 0"), "{found:?}");
+        assert_eq!(calls(&sheet("episodes", &head, &[&b]), &sheet("calls/base/2.parquet", &head, &[])), []);
+    }
+
+    #[test]
+    fn sums_beyond_64_bits_are_reported() {
+        let head = ["arm", "seed", "task_id", "rollout", "turns", "prompt_tokens", "completion_tokens"];
+        let row =
+            |turns: i64, tokens: Cell| [text("base"), int(1), text("a"), int(0), int(turns), int(18), tokens];
+        let calls_of = |tokens: i64| {
+            let call = [text("base"), int(1), text("a"), int(0), int(1), int(9), int(tokens)];
+            sheet("calls", &head, &[&call, &call])
+        };
+        for own in [Cell::Null, int(-2), int(i64::MAX)] {
+            let found = calls(&sheet("episodes", &head, &[&row(2, own)]), &calls_of(i64::MAX));
+            assert!(found[0].detail.contains("give 18446744073709551614"), "{found:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::looks;
 use super::margins::{self, Margin};
 use super::paired::{self, Change, SAME};
 use super::plan_rules::Case;
-use super::walk::{Attempt, walk};
+use super::walk::{Attempt, number, walk};
 use crate::claims::derivation::{Accepts, Cluster, DataSet, Derivation, Estimator, Population};
 use crate::episode::row::Cell;
 use crate::experiment::Rule;
@@ -82,6 +82,11 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
             settle(change(&of_seed, &arms, &derivation).delta, leg_value(at))
         })
         .collect();
+    if spread.is_none() && wants_spread(case) {
+        wrong.push(
+            "fewer than two null seeds have scored episodes, and the plan asks for their spread".into(),
+        );
+    }
     let margin = Margin { bar, ends, parts };
     let judged = match case.plan.decision.rule {
         Rule::ThreeWay => three_way(bar, &of_events, ends, spread),
@@ -180,23 +185,29 @@ fn change(attempts: &[&Attempt], arms: &[String; 2], derivation: &Derivation) ->
         .unwrap_or(Change { delta: None, tasks: 0, moved: 0 })
 }
 
-/// Largest difference between the base arm's mean rewards on two null seeds.
+/// Whether the plan asks for the spread of the base against itself.
+fn wants_spread(case: &Case) -> bool {
+    case.plan.seeds.null.len() >= 2
+}
+
+/// Largest difference between the base arm's mean scores on two null seeds.
 fn null_spread(case: &Case, base: &str) -> Option<f64> {
-    if case.plan.seeds.null.len() < 2 {
+    if !wants_spread(case) {
         return None;
     }
+    let of = &case.plan.decision.metric.of;
     let mut by_seed: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
     for (_, _, row) in case.episodes.rows() {
         if case.episodes.text(row, "event") != "null" || case.episodes.text(row, "arm") != base {
             continue;
         }
-        if let (Some(seed), Cell::Real(reward)) =
-            (case.episodes.whole(row, "seed"), case.episodes.cell(row, "reward"))
+        if let (Some(seed), Some(score)) =
+            (case.episodes.whole(row, "seed"), number(&case.episodes.cell(row, of)))
         {
-            by_seed.entry(seed).or_default().push(reward);
+            by_seed.entry(seed).or_default().push(score);
         }
     }
-    let mut means: Vec<f64> = by_seed.values().map(|rewards| estimators::plain_mean(rewards)).collect();
+    let mut means: Vec<f64> = by_seed.values().map(|scores| estimators::plain_mean(scores)).collect();
     means.sort_by(f64::total_cmp);
     match means.as_slice() {
         [least, .., most] => Some(most - least),
@@ -213,6 +224,8 @@ fn bound_files(case: &Case, receipt: &Value, arms: &[String; 2]) -> Vec<String> 
             lacking.insert(format!("episodes/{arm}/{seed}.parquet"));
         }
     }
+    let nulls = case.plan.seeds.null.iter().filter(|_| wants_spread(case));
+    lacking.extend(nulls.map(|seed| format!("episodes/{}/{seed}.parquet", arms[0])));
     for path in receipt.get("files").and_then(Value::as_object).into_iter().flat_map(|files| files.keys()) {
         lacking.remove(path);
     }

@@ -11,11 +11,14 @@ use crate::claims::derivation::DataSet;
 /// The receipts that each rescore replaced, recomputed.
 pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for number in numbers(case.workspace, case.slug) {
-        let before = |data| as_before(case, number, data);
+    let all = numbers(case.workspace, case.slug);
+    let has_receipts = |number: &&u64| case.workspace.join(kept(case.slug, **number, "receipts")).is_dir();
+    for number in all.iter().filter(has_receipts) {
+        let since: Vec<u64> = all.iter().copied().filter(|later| later >= number).collect();
+        let before = |data| as_before(case, &since, data);
         let (episodes, calls) = (before(DataSet::Episodes), before(DataSet::Calls));
         let case = Case {
-            before: Some(number),
+            before: Some(*number),
             report: None,
             log: None,
             episodes: &episodes,
@@ -29,18 +32,14 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
 }
 
 /// The rows of a data set as they were before a rescore: of each file the first version that it or a later one
-/// replaced, else the file that stands.
-fn as_before(case: &Case, number: u64, data: DataSet) -> Sheet {
+/// replaced, else the file that stands. What cannot be read is found where all versions are.
+fn as_before(case: &Case, since: &[u64], data: DataSet) -> Sheet {
     let folder = format!("data/{}/", case.slug);
     let stands = sheet::paths(case.workspace, case.slug, data);
     let paths = stands.into_iter().map(|path| {
         let own = path.strip_prefix(&folder).unwrap_or(&path);
-        let mut later = numbers(case.workspace, case.slug).into_iter().filter(|later| *later >= number);
-        let version = later.find_map(|later| {
-            let kept = kept(case.slug, later, own);
-            case.workspace.join(&kept).is_file().then_some(kept)
-        });
-        version.unwrap_or(path)
+        let mut versions = since.iter().map(|number| kept(case.slug, *number, own));
+        versions.find(|kept| case.workspace.join(kept).is_file()).unwrap_or(path)
     });
     sheet::read(case.workspace, data, paths.collect()).sheet
 }

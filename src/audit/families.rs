@@ -5,7 +5,7 @@ use crate::claims::family;
 
 /// The p values that a family names, in the order in which it names them; none of other declarations.
 pub fn named(derivation: &Derivation, scope: &str) -> Vec<Reference> {
-    let family = matches!(derivation.estimator, Estimator::Holm | Estimator::BenjaminiHochberg);
+    let family = derivation.estimator.is_family();
     let of = derivation.of.as_deref().filter(|_| family && derivation.data == DataSet::Derivations);
     of.and_then(|of| family::tests(of, scope).ok()).unwrap_or_default()
 }

@@ -7,6 +7,7 @@ use super::paired::SAME;
 use super::plan_rules::Case;
 use super::shapes::{self, Call};
 use super::stated::{Stated, TOLERANCE};
+use super::walk::number;
 use crate::experiment::{Headroom, Kill};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,7 @@ pub fn check(case: &Case) -> Vec<Finding> {
     findings
 }
 
-/// The base arm's mean reward by family and core on the calibration seeds, the gate's bars, and its verdict.
+/// The base arm's mean score by family and core on the calibration seeds, the gate's bars, and its verdict.
 fn headroom(case: &Case, gate: &Headroom, stated: &mut Stated) {
     stated.holds("ceiling", &json!(gate.ceiling), "the plan says");
     stated.holds("minimum_delta", &json!(gate.minimum_delta), "the plan says");
@@ -51,12 +52,7 @@ fn headroom(case: &Case, gate: &Headroom, stated: &mut Stated) {
         stated.holds_at(&["base", family], &json!(own), "the rows give");
         judged.insert(family, near(receipt.get("base").and_then(|base| base.get(family)), *own));
     }
-    // Receipts from before cores were stated judge each family.
-    let told = receipt.get("cores").is_some() || gate.cores.is_some() || gate.baseline_ceiling.is_some();
-    let passed = match told {
-        false => judged.values().all(|score| gate.ceiling - score > gate.minimum_delta + SAME),
-        true => cores(case, gate, &judged, stated),
-    };
+    let passed = cores(case, gate, &judged, stated);
     stated.holds("passed", &json!(passed), "the rows give");
 }
 
@@ -124,16 +120,15 @@ fn files(case: &Case, data: &[&str]) -> Vec<String> {
 fn base_scores(case: &Case) -> BTreeMap<String, f64> {
     let sheet = case.episodes;
     let Some(base) = case.plan.arms.first() else { return BTreeMap::new() };
-    let mut rewards: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut scores: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for (_, _, row) in sheet.rows() {
         let calibrates = calibrates(case, sheet.whole(row, "seed"));
-        if let (true, Some(reward)) =
-            (calibrates && sheet.text(row, "arm") == base.name, sheet.cell(row, "reward").number())
-        {
-            rewards.entry(sheet.text(row, "family").to_string()).or_default().push(reward);
+        let score = number(&sheet.cell(row, &case.plan.decision.metric.of));
+        if let (true, Some(score)) = (calibrates && sheet.text(row, "arm") == base.name, score) {
+            scores.entry(sheet.text(row, "family").to_string()).or_default().push(score);
         }
     }
-    rewards.into_iter().map(|(family, rewards)| (family, plain_mean(&rewards))).collect()
+    scores.into_iter().map(|(family, scores)| (family, plain_mean(&scores))).collect()
 }
 
 fn calibrates(case: &Case, seed: Option<i64>) -> bool {

@@ -242,8 +242,13 @@ impl<'a> Canonical<'a> {
 pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Finding>)> {
     let mut findings = Vec::new();
     let mut compared = 0;
-    let kept_elsewhere =
-        regular::text(&workspace.join(format!("data/{slug}/artifacts.toml"))).unwrap_or_default();
+    let kept_elsewhere = match artifacts(workspace, slug) {
+        Ok(kept) => kept,
+        Err(finding) => {
+            findings.push(finding);
+            toml::Table::new()
+        }
+    };
     for file in files_under(workspace, &format!("data/{slug}/receipts")) {
         if !file.ends_with(".json") {
             continue;
@@ -296,8 +301,10 @@ pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Findin
             let near = workspace.join(format!("data/{slug}/{path}"));
             let full = if near.is_file() { near } else { workspace.join(path) };
             if !full.is_file() {
-                if !kept_elsewhere.contains(claimed) {
-                    let detail = format!("names `{path}`, which is neither there nor in artifacts.toml");
+                let kept = kept_elsewhere.get(path).and_then(|of| of.get("sha256")?.as_str());
+                if !is_sha256(claimed) || kept != Some(claimed) {
+                    let detail =
+                        format!("names `{path}`, which is not there, nor in artifacts.toml with that hash");
                     findings.push(Finding::new("missing_file", &file, None, detail));
                 }
                 continue;
@@ -314,10 +321,31 @@ pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Findin
     Ok((compared, findings))
 }
 
+/// What `artifacts.toml` names of an experiment: by path, the files that are kept elsewhere and their `sha256`.
+fn artifacts(workspace: &Path, slug: &str) -> Result<toml::Table, Finding> {
+    let file = format!("data/{slug}/artifacts.toml");
+    let path = workspace.join(&file);
+    if !path.exists() {
+        return Ok(toml::Table::new());
+    }
+    let text = regular::text(&path).map_err(|error| error.to_string());
+    let table = text.and_then(|text| text.parse::<toml::Table>().map_err(|e| format!("is not TOML: {e}")));
+    table.map_err(|why| Finding::new("unreadable_file", &file, None, why.trim().replace('\n', " ")))
+}
+
+/// Whether a text is a SHA-256 in lower-case hex.
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
 /// A JSON file's value, or what is wrong with it.
 pub fn json(path: &Path) -> Result<Value, String> {
-    let text = regular::text(path).map_err(|e| e.to_string())?;
-    let Once(value) = serde_json::from_str(&text).map_err(|e| format!("is not JSON: {e}"))?;
+    parsed(&regular::text(path).map_err(|e| e.to_string())?)
+}
+
+/// A JSON text's value, or what is wrong with it.
+pub fn parsed(text: &str) -> Result<Value, String> {
+    let Once(value) = serde_json::from_str(text).map_err(|e| format!("is not JSON: {e}"))?;
     Ok(value)
 }
 

@@ -6,6 +6,7 @@ use super::hashes::json;
 use super::rules::{self, Gathered};
 use super::sheet::{Sheet, SheetFile};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::path::Path;
 
 /// What does not hold in the imported rows of one folder under `data/`.
@@ -47,11 +48,10 @@ fn provenance(workspace: &Path, sheet: &Sheet, file: &SheetFile) -> Option<Findi
             return finding(format!("says {said} of `{field}`, and there are {there}"));
         }
     }
-    let named = |name: &str| {
-        let sources = record.get("sources").and_then(Value::as_array);
-        sources.into_iter().flatten().any(|source| source.get("file").and_then(Value::as_str) == Some(name))
-    };
-    let stranger = file.columns.iter().map(|row| sheet.text(row, "source")).find(|name| !named(name))?;
+    let sources = record.get("sources").and_then(Value::as_array).into_iter().flatten();
+    let named: HashSet<&str> = sources.filter_map(|source| source.get("file")?.as_str()).collect();
+    let mut of_rows = file.columns.iter().map(|row| sheet.text(row, "source"));
+    let stranger = of_rows.find(|name| !named.contains(name))?;
     finding(format!("names no source `{stranger}`, which rows come from"))
 }
 

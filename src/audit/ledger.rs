@@ -4,11 +4,12 @@
 use super::Finding;
 use super::estimators::Part;
 use super::recompute::Road;
-use super::rules;
 use super::sheet::Sheet;
+use super::walk::walk;
 use crate::claims::conflicts;
-use crate::claims::derivation::{DataSet, Estimator, Reference};
+use crate::claims::derivation::{self, DataSet, Derivation, Estimator, Reference};
 use crate::claims::ledger::{Claim, Population, Status};
+use crate::claims::links::Link;
 use crate::claims::texts::Texts;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +19,8 @@ pub fn check(texts: &Texts, road: &mut Road, sheets: &BTreeMap<(String, DataSet)
     for claim in &texts.claims {
         let file = &claim.document.path;
         let mut wrong = |rule, detail| findings.push(Finding::new(rule, file, None, detail));
-        let links = claim.document.links().into_iter().filter_map(|link| link.reference.ok());
-        let cited: Vec<Reference> = links.chain(claim.evidence().cloned()).collect();
-        if cited.is_empty() {
+        let links: Vec<Link> = claim.document.links();
+        if claim.evidence().next().is_none() && links.iter().all(|link| link.reference.is_err()) {
             wrong("claim_cites_nothing", format!("claim `{}` cites no derivation", claim.id));
         }
         for reference in claim.evidence().chain(claim.against()) {
@@ -35,13 +35,23 @@ pub fn check(texts: &Texts, road: &mut Road, sheets: &BTreeMap<(String, DataSet)
             wrong("unsupported_status", detail);
         }
         if claim.population == Population::TasksXTrainSeeds {
-            let seeds = train_seeds(&cited, road, sheets);
-            if seeds < 2 {
-                let rows = format!(
-                    "claim `{}` speaks of training, and its rows carry {seeds} training seed(s)",
-                    claim.id
-                );
-                wrong("training_claim_on_one_seed", rows);
+            for reference in evidence(claim, road) {
+                if let Some(seeds) = train_seeds(&reference, road, sheets).filter(|seeds| *seeds < 2) {
+                    let detail = format!(
+                        "claim `{}` speaks of training, and the rows of `{reference}` carry {seeds} training seed(s)",
+                        claim.id
+                    );
+                    wrong("training_claim_on_one_seed", detail);
+                }
+            }
+            for link in &links {
+                let Ok(reference) = &link.reference else { continue };
+                if road.rests_on(reference).iter().any(|leaf| tasks_only(leaf, road)) {
+                    let line = link.line;
+                    let detail =
+                        format!("line {line}: an interval over tasks stands in a claim about training");
+                    wrong("tasks_only_interval", detail);
+                }
             }
         }
     }
@@ -52,19 +62,28 @@ pub fn check(texts: &Texts, road: &mut Road, sheets: &BTreeMap<(String, DataSet)
     findings
 }
 
+/// The numbers that a claim's evidence rests on in the end.
+fn evidence(claim: &Claim, road: &Road) -> BTreeSet<Reference> {
+    claim.evidence().flat_map(|reference| road.rests_on(reference)).collect()
+}
+
+/// A change of status without a number that no earlier entry names; another part of one is the same number.
 fn status_without_evidence(claim: &Claim) -> Option<String> {
-    let mut known: BTreeSet<&Reference> = BTreeSet::new();
+    fn number(r: &Reference) -> (&str, &str, Option<&str>) {
+        (&r.scope, &r.id, r.row.as_deref())
+    }
+    let mut known: BTreeSet<(&str, &str, Option<&str>)> = BTreeSet::new();
     let mut before = None;
     for change in &claim.history {
         let mut brought = change.evidence.iter().chain(&change.against);
         let moved = before.is_some_and(|status| status != change.status);
-        if moved && brought.all(|reference| known.contains(reference)) {
+        if moved && brought.all(|reference| known.contains(&number(reference))) {
             return Some(format!(
                 "the change to {:?} on {} brings no new evidence",
                 change.status, change.date
             ));
         }
-        known.extend(change.evidence.iter().chain(&change.against));
+        known.extend(change.evidence.iter().chain(&change.against).map(number));
         before = Some(change.status);
     }
     None
@@ -76,7 +95,7 @@ fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
         return None;
     }
     let mut open = Vec::new();
-    for reference in claim.evidence() {
+    for reference in &evidence(claim, road) {
         let (derivation, _) = road.declaration(reference)?;
         let none = match derivation.estimator {
             Estimator::PairedDelta => 0.0,
@@ -89,7 +108,8 @@ fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
             road.part(&of).ok().as_ref().and_then(Part::get)
         };
         let (low, high) = (part("low"), part("high"));
-        let outside = low.is_some_and(|low| low > none) || high.is_some_and(|high| high < none);
+        let by_test = low.is_none() && high.is_none() && part("p").is_some_and(|p| p < 0.05);
+        let outside = by_test || low.is_some_and(|low| low > none) || high.is_some_and(|high| high < none);
         let nothing_differs = none == 0.0 && low == Some(0.0) && high == Some(0.0);
         let within = margin
             && ["non_inferiority_p", "equivalence_p"].iter().any(|p| part(p).is_some_and(|p| p < 0.05));
@@ -108,12 +128,31 @@ fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
     })
 }
 
-/// Training seeds in the rows that a claim's numbers read.
-fn train_seeds(cited: &[Reference], road: &Road, sheets: &BTreeMap<(String, DataSet), Sheet>) -> usize {
-    let read = cited.iter().filter_map(|reference| Some(road.declaration(reference)?.1.to_string()));
-    read.flat_map(|slug| [DataSet::Episodes, DataSet::Imported].map(|data| (slug.clone(), data)))
-        .filter_map(|key| sheets.get(&key))
-        .map(rules::train_seeds)
-        .max()
-        .unwrap_or(0)
+/// Training seeds among the attempts that a number is worked out from; `None` for numbers of other kinds, and while there are no rows.
+fn train_seeds(
+    reference: &Reference,
+    road: &Road,
+    sheets: &BTreeMap<(String, DataSet), Sheet>,
+) -> Option<usize> {
+    let (derivation, slug) = road.declaration(reference)?;
+    let sheet = sheets.get(&(slug.to_string(), derivation.data))?;
+    let attempts = walk(sheet, derivation).ok().filter(|_| derivation.data.holds_attempts())?;
+    let mut of_row = attempts
+        .iter()
+        .filter(|attempt| reference.row.is_none() || attempt.label.as_deref() == reference.row.as_deref())
+        .peekable();
+    of_row.peek()?;
+    Some(of_row.filter_map(|attempt| attempt.train_seed).collect::<BTreeSet<i64>>().len())
+}
+
+/// Whether a part says how far a number may be off on other tasks, and nothing of other training runs.
+fn tasks_only(reference: &Reference, road: &Road) -> bool {
+    let of = |(derivation, _): (&Derivation, &str)| {
+        derivation.population == derivation::Population::Tasks
+            && matches!(
+                derivation.estimator,
+                Estimator::PairedDelta | Estimator::Mean | Estimator::ProbabilityOfImprovement
+            )
+    };
+    derivation::SPREAD.contains(&reference.part.as_str()) && road.declaration(reference).is_some_and(of)
 }

@@ -1,10 +1,10 @@
-//! Rules with a margin, a second time: the 90% interval and the one-sided p values from the change's
-//! standard error, and the legs of non-inferiority and equivalence.
+//! Margins, a second time: the p values of "not worse" and "the same" from a change's standard error, the 90%
+//! interval, and the legs of non-inferiority and equivalence.
 
 use super::decision::{Judged, Leg, settle, settle_part};
 use super::distributions::{t_between, t_quantile_95};
 use super::estimators::{Part, Parts};
-use super::paired::SAME;
+use super::paired::{SAME, Spread};
 
 /// What the legs are worked out from.
 pub struct Margin<'a> {
@@ -42,7 +42,7 @@ impl Margin<'_> {
     /// One-sided p value that the change lies above `at` (`side` 1) or below it (−1).
     fn p(&self, at: f64, side: f64) -> Option<f64> {
         let (change, error, df) = self.spread()?;
-        Some(0.5 * (1.0 - t_between(side * (change - at) / error, df as u64)))
+        Some(tail(side * (change - at) / error, df as usize))
     }
 
     /// Not worse by as much as the margin.
@@ -85,6 +85,22 @@ impl Margin<'_> {
             Leg { value: away, bar: self.bar, holds: away.map(|away| away > self.bar + SAME), p: None };
         Judged { asked: vec![above, below], negative }
     }
+}
+
+/// One-sided t tests against −margin and +margin: p of "not worse by the margin", and the larger of both, p of "the same".
+pub(super) fn within_margin(spread: &Spread, margin: f64) -> Result<(f64, f64), String> {
+    let error = spread.error.clone()?;
+    if error == 0.0 {
+        return Err("nothing varies between tasks".into());
+    }
+    let above = tail((spread.mean + margin) / error, spread.df);
+    let below = tail((margin - spread.mean) / error, spread.df);
+    Ok((above, above.max(below)))
+}
+
+/// P(T ≥ t).
+fn tail(t: f64, df: usize) -> f64 {
+    0.5 * (1.0 - t_between(t, df.max(1) as u64))
 }
 
 /// The ends of the pooled interval: the recorded ones where they agree with this road's.

@@ -1,6 +1,8 @@
 //! The second road: recomputes every printed number from raw rows by code of its own and says
 //! `match`, `mismatch`, `unverifiable` or `cited`. Hashes first, then structural rules, then
-//! recomputation. Shares row types, the Parquet reader, parsed texts and the plan's sections, nothing else.
+//! recomputation. Shares row types, the Parquet reader, parsed texts and the plan's sections, and by intent what is no number:
+//! what a declaration may mean (`claims::declare`), which turns of phrase say what (`claims::wording`) and which claims cannot stand
+//! together (`claims::conflicts`).
 
 mod agreement;
 mod bootstrap;
@@ -10,6 +12,7 @@ mod distributions;
 mod earlier;
 mod estimators;
 mod families;
+mod formulas;
 mod gates;
 mod hashes;
 mod imported;
@@ -52,7 +55,7 @@ use crate::claims::report::Lifecycle;
 use crate::claims::texts::Texts;
 use crate::error::Result;
 use crate::experiment::Plan;
-use crate::hash::sha256_hex;
+use crate::hash::sha256_file;
 use crate::regular;
 use estimators::Part;
 use recompute::{Failure, Road};
@@ -200,7 +203,7 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
         let (receipts, wrong) = hashes::check_receipts(workspace, slug)?;
         findings.extend(wrong);
         files_checked += compared + receipts;
-        findings.extend(superseded::check(workspace, slug)?);
+        findings.extend(superseded::check(workspace, slug, &listing)?);
         findings.extend(unreadable);
         let (walked, wrong) = hashes::check_chains(chains, slug, &listing);
         findings.extend(wrong);
@@ -260,18 +263,23 @@ fn experiments(workspace: &Path, texts: &Texts) -> BTreeSet<String> {
     names.filter(|name| !name.starts_with('.')).chain(texts.experiments.keys().cloned()).collect()
 }
 
-/// Texts, plans, receipts, facts and ledgers, each with its hash.
+/// Texts, plans, receipts, facts, ledgers, provenance and earlier versions of rows, each with its hash.
 fn read_as_text(workspace: &Path, texts: &Texts, slugs: &BTreeSet<String>) -> BTreeMap<String, String> {
     let of_slug = |slug: &String| {
         let named = ["experiment.toml", "facts.toml", "hashes.json", "artifacts.toml"];
-        let receipts = sheet::files_under(workspace, &format!("data/{slug}/receipts"));
-        named.map(|name| format!("data/{slug}/{name}")).into_iter().chain(receipts)
+        let under = |folder: &str| sheet::files_under(workspace, &format!("data/{slug}/{folder}"));
+        let provenance = under("imported").into_iter().filter(|path| path.ends_with(".json"));
+        let named = named.map(|name| format!("data/{slug}/{name}")).into_iter();
+        named.chain(under("receipts")).chain(under("superseded")).chain(provenance)
     };
     let paths = texts.documents().map(|document| document.path.clone());
     let paths = paths.chain(slugs.iter().flat_map(of_slug)).chain(["data/seeds.jsonl".to_owned()]);
     paths
-        .filter_map(|path| Some((sha256_hex(&regular::bytes(&workspace.join(&path)).ok()?), path)))
-        .map(|(s, p)| (p, s))
+        .filter_map(|path| {
+            let full = workspace.join(&path);
+            regular::check(&full).ok()?;
+            Some((path, sha256_file(&full).ok()?))
+        })
         .collect()
 }
 
@@ -334,6 +342,7 @@ fn planned(
     for slug in slugs {
         let file = format!("data/{slug}/experiment.toml");
         if !workspace.join(&file).exists() {
+            findings.extend(plan_rules::lost(workspace, slug, sheet(slug, DataSet::Episodes)));
             continue;
         }
         let text = regular::text(&workspace.join(&file)).map_err(|e| e.to_string());

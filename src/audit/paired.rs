@@ -5,6 +5,7 @@ use super::bootstrap::{self, Unit};
 use super::cells::{Facing, TaskCells, cells, facing, of_arm, sampling, trained, training_cells};
 use super::distributions::{normal_quantile, t_quantile_975};
 use super::estimators::{Part, Parts, part_names, plain_mean};
+use super::margins;
 use super::signflip::{self, PValue};
 use super::training;
 use super::walk::{Attempt, within};
@@ -34,30 +35,27 @@ type TaskNumbers<'a> = BTreeMap<&'a str, TaskNumber<'a>>;
 
 /// The resampling units of task numbers: one list, or one a family where families are strata.
 fn strata(tasks: &TaskNumbers, weight: Weight, cluster: Cluster) -> Vec<Vec<Unit>> {
-    let mut family_size: BTreeMap<&str, f64> = BTreeMap::new();
+    let single = |value: f64| Unit { sum: value, tasks: 1.0 };
+    if (cluster, weight) == (Cluster::Task, Weight::Task) {
+        return vec![tasks.values().map(|task| single(task.value)).collect()];
+    }
+    let mut families: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for task in tasks.values() {
-        *family_size.entry(task.family).or_insert(0.0) += 1.0;
+        families.entry(task.family).or_default().push(task.value);
     }
-    let single = |task: &TaskNumber| Unit { sum: task.value, tasks: 1.0 };
-    match (cluster, weight) {
-        (Cluster::Task, Weight::Task) => vec![tasks.values().map(single).collect()],
-        (Cluster::Task, Weight::Family) => family_size
-            .keys()
-            .map(|family| tasks.values().filter(|task| task.family == *family).map(single).collect())
-            .collect(),
-        (Cluster::Family, _) => {
-            let of_family = |(family, size): (&&str, &f64)| {
-                let share = if weight == Weight::Family { *size } else { 1.0 };
-                let mut unit = Unit { sum: 0.0, tasks: 0.0 };
-                for task in tasks.values().filter(|task| task.family == *family) {
-                    unit.sum += task.value / share;
-                    unit.tasks += 1.0 / share;
-                }
-                unit
-            };
-            vec![family_size.iter().map(of_family).collect()]
+    if cluster == Cluster::Task {
+        return families.into_values().map(|values| values.into_iter().map(single).collect()).collect();
+    }
+    let of_family = |values: Vec<f64>| {
+        let share = if weight == Weight::Family { values.len() as f64 } else { 1.0 };
+        let mut unit = Unit { sum: 0.0, tasks: 0.0 };
+        for value in values {
+            unit.sum += value / share;
+            unit.tasks += 1.0 / share;
         }
-    }
+        unit
+    };
+    vec![families.into_values().map(of_family).collect()]
 }
 
 fn ratio(units: &[Unit]) -> f64 {
@@ -285,7 +283,7 @@ pub fn paired_delta(derivation: &Derivation, attempts: &[&Attempt], key_text: &s
     parts.insert("low", low);
     parts.insert("high", high);
     if let Some(margin) = derivation.margin {
-        let within_margin = training::within_margin(&spread, margin);
+        let within_margin = margins::within_margin(&spread, margin);
         parts.insert("non_inferiority_p", or_undefined(within_margin.clone().map(|p| p.0)));
         parts.insert("equivalence_p", or_undefined(within_margin.map(|p| p.1)));
     }

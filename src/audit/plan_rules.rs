@@ -4,8 +4,8 @@
 
 use super::hashes::{head, json, sha256, sorted};
 use super::rules::{Gathered, evaluates, spending};
-use super::sheet::Sheet;
-use super::{Finding, decision, earlier, gates, receipts, superseded, units, verdicts, weights};
+use super::sheet::{Sheet, files_under};
+use super::{Finding, decision, earlier, gates, looks, receipts, superseded, units, verdicts, weights};
 use crate::claims::front_matter::Document;
 use crate::claims::report::{Lifecycle, Log, ReportFront, Verdict};
 use crate::episode::columns::RowAt;
@@ -96,6 +96,20 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
 pub fn invalid_plan(slug: &str, why: &str) -> Finding {
     let detail = format!("this is no plan: {}", why.replace('\n', " "));
     Finding::new("plan_lock", &format!("data/{slug}/experiment.toml"), None, detail)
+}
+
+/// Rows that name a plan, or receipts, where there is none: with the plan, every rule that binds them to it would be gone.
+pub fn lost(workspace: &Path, slug: &str, episodes: &Sheet) -> Option<Finding> {
+    let file = format!("data/{slug}/experiment.toml");
+    let named =
+        episodes.rows().map(|(_, _, row)| episodes.text(row, "plan_sha256")).find(|plan| !plan.is_empty());
+    let receipt = files_under(workspace, &format!("data/{slug}/receipts")).into_iter().next();
+    let what = match (named, receipt) {
+        (Some(plan), _) => format!("the rows were made under plan {}…", head(plan)),
+        (None, Some(receipt)) => format!("{receipt} is of a plan"),
+        (None, None) => return None,
+    };
+    Some(Finding::new("plan_lock", &file, None, format!("{what}, and it is not there")))
 }
 
 /// A stage's lock against its own hash, the plan as it stands, the rows and the receipts.
@@ -189,9 +203,8 @@ fn repaired(case: &Case, stage: Stage, section: &Value) -> bool {
 /// Receipts that must stand, and gates that must have passed, because rows of later work exist.
 fn receipts_of_later_work(case: &Case) -> Vec<Finding> {
     let sheet = case.episodes;
-    let adapted = sheet.rows().any(|(_, _, row)| {
-        !sheet.text(row, "adapter_sha256").is_empty() && case.is_trained(sheet.text(row, "arm"))
-    });
+    let adapted =
+        sheet.rows().any(|(_, _, row)| case.is_trained(sheet.text(row, "arm")) && !case.is_served(row));
     let trained = case.training.rows().next().is_some();
     let harvested = case.harvest.rows().next().is_some();
     let evaluated = sheet.rows().any(|(_, _, row)| evaluates(sheet, row));
@@ -239,19 +252,32 @@ fn verdict(case: &Case) -> Vec<Finding> {
     let decision = case.receipt("decision");
     let outcome = decision.as_ref().and_then(|receipt| receipt.get("decision")?.get("outcome")?.as_str());
     let ended = ["harvest", "merge"].into_iter().any(|gate| refused(case, gate));
-    let stated = outcome.unwrap_or(if ended { "inconclusive" } else { "" });
+    let stopped = STOPPING.iter().any(|gate| refused(case, gate));
+    let stated = outcome.unwrap_or(match (ended, stopped) {
+        (true, _) => "inconclusive",
+        (_, true) => "design-negative",
+        _ => "",
+    });
     // Dated entries go on saying what was decided before a rescore.
     let before = superseded::earlier_outcomes(case.workspace, case.slug);
     let mut findings: Vec<Finding> = Vec::new();
     if let Some(report) = case.report {
-        findings.extend(verdicts::contradictions(report, stated, &|_, _| false));
+        let corrects = |field: Option<&str>, word: &str| {
+            field.is_some_and(|field| field.starts_with("corrections["))
+                && before.iter().any(|earlier| earlier.outcome == word)
+        };
+        findings.extend(verdicts::contradictions(report, stated, &|field, _, word| corrects(field, word)));
     }
     if let Some(log) = case.log {
-        // Who writes the log may live a day ahead of the receipt's clock.
-        let then = |line: usize, word: &str| {
+        // Who writes the log may live a day ahead of the receipt's clock, or behind it.
+        let then = |_: Option<&str>, line: usize, word: &str| {
             let entry = log.entries.iter().rev().find(|entry| entry.line <= line);
             entry.is_some_and(|entry| {
-                before.iter().any(|(was, last)| was == word && entry.date <= last.next())
+                before.iter().any(|earlier| {
+                    earlier.outcome == word
+                        && entry.date <= earlier.until.next()
+                        && earlier.from.is_none_or(|from| entry.date.next() >= from)
+                })
             })
         };
         findings.extend(verdicts::contradictions(&log.document, stated, &then));
@@ -320,12 +346,9 @@ fn starved(case: &Case, file: &str) -> Option<Finding> {
 
 /// Every event seed of a row must stand in the ledger for this experiment and purpose.
 fn seed_ledger(case: &Case, ledger: &str) -> Vec<Finding> {
-    let entries: Vec<Value> = ledger.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let spent: BTreeSet<(i64, &str)> = entries
-        .iter()
-        .filter(|entry| entry.get("experiment").and_then(Value::as_str) == Some(case.slug))
-        .filter_map(|entry| Some((entry.get("seed")?.as_i64()?, entry.get("purpose")?.as_str()?)))
-        .collect();
+    let entries = looks::spent(ledger);
+    let own = entries.iter().filter(|entry| entry.experiment == case.slug);
+    let spent: BTreeSet<(i64, &str)> = own.map(|entry| (entry.seed, entry.purpose.as_str())).collect();
     let mut lacking = Gathered::new("seed_ledger");
     for (seed, purpose, file, number) in spending(case.episodes, case.harvest) {
         if !spent.contains(&(seed, purpose)) {

@@ -41,6 +41,9 @@ const SCALES: [&str; 36] = [
     "pp",
 ];
 
+/// Most digits after the point.
+const DECIMALS: usize = 12;
+
 /// A printed atom taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Printed {
@@ -95,8 +98,12 @@ pub fn parse(text: &str) -> Result<Printed, String> {
     if !grouped_well || !fraction.is_none_or(digits_only) {
         return Err(format!("`{text}` is not one printed number"));
     }
-    let percent = unit.trim_start().starts_with('%');
-    let word = unit.trim_start().trim_start_matches('%').trim_start_matches('×').trim_start();
+    if fraction.is_some_and(|fraction| fraction.len() > DECIMALS) {
+        return Err(format!("`{text}` has more than {DECIMALS} decimals, which no value is known to"));
+    }
+    let after = unit.trim_start();
+    let (percent, after) = after.strip_prefix('%').map_or((false, after), |after| (true, after));
+    let word = after.strip_prefix('×').unwrap_or(after).trim_start();
     if !word.chars().all(|c| c.is_alphabetic() || c == '/') || matches!(word, "of" | "to" | "and" | "or") {
         return Err(format!("`{text}` is more than one number and one unit; write several links"));
     }
@@ -246,6 +253,8 @@ mod tests {
         check("12,345 tokens", 12345.0, true);
         check("12345", 12345.4, true);
         check("2.3×", 2.3, true);
+        check("230%×", 2.3, true);
+        check("0.123456789012", 0.123_456_789_012_3, true);
         check("1.50 ms/token", 1.499_999, true);
         check("00.5", 0.5, true);
         check("0", 0.2, true);
@@ -276,6 +285,11 @@ mod tests {
             "14% → 36%",
             "+",
             "1e5",
+            "5%%",
+            "5%×%",
+            "5××",
+            "5×%",
+            "0.1234567890123",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

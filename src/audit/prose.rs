@@ -145,7 +145,7 @@ fn adjusted(texts: &Texts, road: &mut Road) -> Adjusted {
     for (scope, id, derivation) in declared {
         for test in families::named(derivation, scope) {
             for one in road.rows_of(&test) {
-                let row = Some(family::label(&one));
+                let row = Some(family::label(&one, scope));
                 let place = Reference { scope: scope.into(), id: id.clone(), row, part: "value".into() };
                 adjusted.entry(one).or_default().push(place);
             }

@@ -8,8 +8,7 @@ use super::sheet::{self, Sheet};
 use super::walk::{Attempt, walk};
 use crate::claims::declare;
 use crate::claims::derivation::{DataSet, Derivation, Estimator, Reference};
-use crate::claims::family;
-use crate::claims::formula::{DEEPEST, Extreme, Formula, OfRows, Operator};
+use crate::claims::formula::Formula;
 use crate::claims::texts::Texts;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -26,7 +25,7 @@ pub enum Failure {
 }
 
 /// Scope and id of a declaration.
-type Name = (String, String);
+pub(super) type Name = (String, String);
 
 /// A declaration, or one row of its table.
 type Group = (Name, Option<String>);
@@ -56,7 +55,9 @@ pub struct Road<'a> {
     labels: HashMap<Name, BTreeSet<String>>,
     computed: HashMap<Group, Result<Arc<Parts>, Failure>>,
     /// Formulas that are being worked out.
-    under_way: Vec<Name>,
+    pub(super) under_way: Vec<Name>,
+    /// How many formulas stand in a row from one on.
+    pub(super) depths: HashMap<Name, usize>,
 }
 
 impl<'a> Road<'a> {
@@ -74,6 +75,7 @@ impl<'a> Road<'a> {
             labels: HashMap::new(),
             computed: HashMap::new(),
             under_way: Vec::new(),
+            depths: HashMap::new(),
         }
     }
 
@@ -145,24 +147,32 @@ impl<'a> Road<'a> {
         }
     }
 
-    /// Whether a number is a cited fact, or worked out from one.
-    pub fn rests_on_facts(&self, reference: &Reference) -> bool {
-        let (mut seen, mut next) = (BTreeSet::new(), vec![reference.clone()]);
+    /// The numbers that a number rests on in the end, formulas and families of tests followed: itself where it is neither.
+    pub fn rests_on(&self, reference: &Reference) -> BTreeSet<Reference> {
+        let (mut ends, mut seen, mut next) = (BTreeSet::new(), BTreeSet::new(), vec![reference.clone()]);
         while let Some(reference) = next.pop() {
-            if !seen.insert((reference.scope.clone(), reference.id.clone())) {
-                continue;
-            }
-            match self.declaration(&reference).map(|(derivation, _)| derivation) {
-                Some(derivation) if derivation.data == DataSet::Facts => return true,
-                Some(derivation) if derivation.data == DataSet::Derivations => {
-                    let formula = Formula::parse(derivation.of.as_deref().unwrap_or(""), &reference.scope);
-                    next.extend(formula.iter().flat_map(Formula::references).cloned());
-                    next.extend(families::named(derivation, &reference.scope));
+            let declared = self.declaration(&reference).map(|(derivation, _)| derivation);
+            match declared.filter(|derivation| derivation.data == DataSet::Derivations) {
+                Some(derivation) => {
+                    if seen.insert((reference.scope.clone(), reference.id.clone())) {
+                        let of = derivation.of.as_deref().unwrap_or("");
+                        let formula = Formula::parse(of, &reference.scope);
+                        next.extend(formula.iter().flat_map(Formula::references).cloned());
+                        next.extend(families::named(derivation, &reference.scope));
+                    }
                 }
-                _ => {}
+                None => {
+                    ends.insert(reference);
+                }
             }
         }
-        false
+        ends
+    }
+
+    /// Whether a number is a cited fact, or worked out from one.
+    pub fn rests_on_facts(&self, reference: &Reference) -> bool {
+        let fact = |end: &Reference| self.declaration(end).is_some_and(|(of, _)| of.data == DataSet::Facts);
+        self.rests_on(reference).iter().any(fact)
     }
 
     /// Recomputes the number behind a reference from the rows.
@@ -195,7 +205,7 @@ impl<'a> Road<'a> {
     ) -> Result<Arc<Parts>, Failure> {
         // What cannot be meant is wrong, whatever the rows hold.
         declare::check(derivation).map_err(|e| Failure::Wrong(e.to_string().replace('\n', " ")))?;
-        if matches!(derivation.estimator, Estimator::Holm | Estimator::BenjaminiHochberg) {
+        if derivation.estimator.is_family() {
             return self.adjusted(reference, derivation).map(Arc::new);
         }
         if derivation.data == DataSet::Derivations {
@@ -232,163 +242,8 @@ impl<'a> Road<'a> {
             .map_or_else(|| Err(Failure::Wrong("nothing was asked".into())), |(_, p)| p)
     }
 
-    /// p values of a family of tests, adjusted for their number; one row a test.
-    fn adjusted(&mut self, reference: &Reference, derivation: &Derivation) -> Result<Parts, Failure> {
-        let name = (reference.scope.clone(), reference.id.clone());
-        if self.under_way.contains(&name) {
-            return Err(Failure::Wrong(format!("`{}` depends on itself", reference.id)));
-        }
-        self.under_way.push(name);
-        let tests = self.tests(derivation, &reference.scope);
-        self.under_way.pop();
-        let tests = match tests? {
-            Ok(tests) => tests,
-            Err(why) => {
-                let none = |part: &&'static str| (*part, Part::Undefined(why.clone()));
-                return Ok(["value", "n"].iter().map(none).collect());
-            }
-        };
-        let p: Vec<f64> = tests.iter().map(|(_, p)| *p).collect();
-        let adjusted = families::adjust(derivation.estimator, &p);
-        match &reference.row {
-            None => Ok(Parts::from([
-                ("value", Part::Number(adjusted.iter().filter(|p| **p < 0.05).count() as f64)),
-                ("n", Part::Number(p.len() as f64)),
-            ])),
-            Some(label) => {
-                let at = tests.iter().position(|(name, _)| name == label).ok_or_else(|| {
-                    Failure::Wrong(format!("`{label}` is none of the tests of `{}`", reference.id))
-                })?;
-                let own = Part::Number(adjusted.get(at).copied().unwrap_or(1.0));
-                Ok(Parts::from([("value", own), ("n", Part::Number(p.len() as f64))]))
-            }
-        }
-    }
-
-    /// The tests of a family by label, each with its own p value; or why one has none.
-    fn tests(
-        &mut self,
-        derivation: &Derivation,
-        scope: &str,
-    ) -> Result<Result<Vec<(String, f64)>, String>, Failure> {
-        let mut tests = Vec::new();
-        for named in families::named(derivation, scope) {
-            for one in self.tests_of(&named)? {
-                match self.work_out(&Formula::Of(one.clone()))? {
-                    Ok(p) => tests.push((family::label(&one), p)),
-                    Err(why) => return Ok(Err(format!("`{}`: {why}", family::label(&one)))),
-                }
-            }
-        }
-        Ok(Ok(tests))
-    }
-
-    /// A formula over other numbers of this road.
-    fn formula(&mut self, reference: &Reference, derivation: &Derivation) -> Result<Parts, Failure> {
-        let name = (reference.scope.clone(), reference.id.clone());
-        if reference.row.is_some() {
-            return Err(Failure::Wrong(format!("`{}` has no rows: it is a formula", reference.id)));
-        }
-        if self.under_way.contains(&name) {
-            return Err(Failure::Wrong(format!("`{}` depends on itself", reference.id)));
-        }
-        if self.under_way.len() >= DEEPEST {
-            return Err(Failure::Wrong(format!(
-                "`{}` rests on more than {DEEPEST} formulas in a row",
-                reference.id
-            )));
-        }
-        let of = derivation.of.as_deref().unwrap_or("");
-        let formula = Formula::parse(of, &reference.scope).map_err(|e| Failure::Wrong(e.to_string()))?;
-        self.under_way.push(name);
-        let value = self.work_out(&formula);
-        self.under_way.pop();
-        let part = match value? {
-            Ok(x) if x.is_finite() => Part::Number(x),
-            Ok(_) => Part::Undefined("it is too large to be a number".into()),
-            Err(why) => Part::Undefined(why),
-        };
-        Ok(Parts::from([("value", part)]))
-    }
-
-    /// The number of a formula, or why it is undefined.
-    fn work_out(&mut self, formula: &Formula) -> Result<Result<f64, String>, Failure> {
-        Ok(match formula {
-            Formula::Number(x) => Ok(*x),
-            Formula::Of(reference) => match self.part(reference)? {
-                Part::Number(x) => Ok(x),
-                Part::Undefined(why) => Err(why),
-                Part::Within { .. } => {
-                    let why =
-                        format!("`{reference}` is a Monte-Carlo estimate, which a formula does not bound");
-                    return Err(Failure::Unverifiable(why));
-                }
-            },
-            Formula::Rows(of, table) => {
-                let mut column = Vec::new();
-                for label in self.labels(table)? {
-                    let cell = Reference { row: Some(label), ..table.clone() };
-                    match self.work_out(&Formula::Of(cell))? {
-                        Ok(x) => column.push(x),
-                        Err(why) => return Ok(Err(why)),
-                    }
-                }
-                column.sort_by(f64::total_cmp);
-                match (column.first(), column.last()) {
-                    (Some(low), Some(high)) => Ok(match of {
-                        OfRows::Least => *low,
-                        OfRows::Greatest => *high,
-                        OfRows::Range => high - low,
-                        OfRows::Mean => column.iter().sum::<f64>() / column.len() as f64,
-                        OfRows::Count => column.len() as f64,
-                    }),
-                    _ => Err("the table has no row".into()),
-                }
-            }
-            Formula::Absolute(inner) => self.work_out(inner)?.map(f64::abs),
-            Formula::Extreme(which, all) => {
-                let mut found = Vec::new();
-                for one in all {
-                    match self.work_out(one)? {
-                        Ok(x) => found.push(x),
-                        Err(why) => return Ok(Err(why)),
-                    }
-                }
-                found.sort_by(f64::total_cmp);
-                let end = if *which == Extreme::Least { found.first() } else { found.last() };
-                end.copied().ok_or_else(|| "there is nothing to choose from".to_owned())
-            }
-            Formula::Two(operator, left, right) => match (self.work_out(left)?, self.work_out(right)?) {
-                (Ok(a), Ok(b)) => match operator {
-                    Operator::Plus => Ok(a + b),
-                    Operator::Minus => Ok(a - b),
-                    Operator::Times => Ok(a * b),
-                    Operator::Over if b == 0.0 => Err("it is divided by zero".into()),
-                    Operator::Over => Ok(a / b),
-                },
-                (Err(why), _) | (_, Err(why)) => Err(why),
-            },
-        })
-    }
-
-    /// The tests that a name in a family stands for: all rows of a table, or itself.
-    fn tests_of(&mut self, named: &Reference) -> Result<Vec<Reference>, Failure> {
-        match self.declaration(named) {
-            Some((of, _)) if of.by.is_some() && named.row.is_none() => {
-                let labels = self.labels(named)?.into_iter();
-                Ok(labels.map(|label| Reference { row: Some(label), ..named.clone() }).collect())
-            }
-            _ => Ok(vec![named.clone()]),
-        }
-    }
-
-    /// As above; none where they cannot be found.
-    pub fn rows_of(&mut self, named: &Reference) -> Vec<Reference> {
-        self.tests_of(named).unwrap_or_default()
-    }
-
     /// The row labels of a table; none while there are no rows.
-    fn labels(&mut self, table: &Reference) -> Result<BTreeSet<String>, Failure> {
+    pub(super) fn labels(&mut self, table: &Reference) -> Result<BTreeSet<String>, Failure> {
         let Some((derivation, slug)) = self.declaration(table) else {
             return Err(Failure::Wrong(format!("nothing declares `{}` in `{}`", table.id, table.scope)));
         };

@@ -1,11 +1,23 @@
 //! The audit as text for a terminal: one line a number, mismatches first, then the rules that
-//! do not hold, then one line of counts.
+//! do not hold, then one line of counts. What files say moves no cursor and turns no text around.
 
 use super::printed::show;
 use super::{AuditReport, Entry, Finding, Verdict};
 
 /// Narrowest table that is drawn.
 const NARROWEST: usize = 60;
+
+impl AuditReport {
+    /// A text as one line of a terminal: a blank in the place of each control character, and of each that sets the
+    /// direction of writing.
+    pub fn clean(text: &str) -> String {
+        let steers = |c: char| {
+            c.is_control()
+                || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        };
+        text.replace(steers, " ")
+    }
+}
 
 /// The whole report in lines of at most `width` characters (at least 60); reasons are wrapped.
 pub fn render(report: &AuditReport, width: usize) -> String {
@@ -56,7 +68,7 @@ pub fn render(report: &AuditReport, width: usize) -> String {
         width,
         "",
     );
-    lines.join("\n") + "\n"
+    lines.iter().map(|line| AuditReport::clean(line) + "\n").collect()
 }
 
 fn place(finding: &Finding) -> String {
@@ -75,11 +87,10 @@ fn column(title: &str, cells: impl Iterator<Item = String>, most: usize) -> usiz
 }
 
 fn cut(text: &str, width: usize) -> String {
-    let one_line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if one_line.chars().count() <= width {
-        return one_line;
+    if text.chars().count() <= width {
+        return text.to_string();
     }
-    one_line.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 fn left(text: &str, width: usize) -> String {

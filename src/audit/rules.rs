@@ -2,6 +2,7 @@
 //! the wrong file, missing pairs, adapters without effect, held-out tasks in the harvest, and
 //! seeds spent twice.
 
+use super::looks::{self, LEDGER, Spent};
 use super::sheet::Sheet;
 use super::{Finding, agreement};
 use crate::episode::columns::RowAt;
@@ -230,9 +231,15 @@ fn idle_adapters(experiment: &Experiment) -> Vec<Finding> {
     for (_, _, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "arm") == base) {
         plain.insert(key(row), sheet.text(row, "tokens_sha256"));
     }
+    let planned: BTreeSet<&str> = list(experiment.plan, "arms")
+        .iter()
+        .filter(|arm| arm.get("adapter").is_some())
+        .filter_map(|arm| arm.get("name")?.as_str())
+        .collect();
     let mut compared: BTreeMap<&str, (usize, bool, &str)> = BTreeMap::new();
     for (file, _, row) in sheet.rows() {
-        if sheet.cell(row, "adapter_sha256") == Cell::Null {
+        // A row that names no adapter is of the arm all the same.
+        if sheet.cell(row, "adapter_sha256") == Cell::Null && !planned.contains(sheet.text(row, "arm")) {
             continue;
         }
         // Without token ids nobody can say that they are the same.
@@ -282,7 +289,7 @@ fn held_out_in_harvest(experiment: &Experiment) -> Vec<Finding> {
 }
 
 /// Purposes a seed can be spent on; `train` seeds make no tasks.
-const PURPOSES: [&str; 4] = ["harvest", "evaluate", "calibrate", "null"];
+pub const PURPOSES: [&str; 4] = ["harvest", "evaluate", "calibrate", "null"];
 
 fn planned_seeds<'a>(plan: &'a Value, purpose: &str) -> impl Iterator<Item = i64> + 'a {
     let seeds = plan.get("seeds").unwrap_or(&Value::Null);
@@ -322,8 +329,8 @@ fn unplanned_seeds(experiment: &Experiment) -> Vec<Finding> {
     unplanned.into_findings().collect()
 }
 
-/// Seeds that two experiments, or two purposes of one, have spent, by plans, rows and the
-/// ledger (`data/seeds.jsonl`: seed, purpose, experiment, one object a line).
+/// Seeds that two experiments, or two purposes of one, have spent, by plans, rows and the text of the
+/// ledger; and lines of the ledger that say nothing.
 pub fn seeds_spent_twice(experiments: &[Experiment], ledger: &str) -> Vec<Finding> {
     let mut spent: BTreeMap<i64, BTreeMap<(String, String), String>> = BTreeMap::new();
     let mut spend = |seed: i64, slug: &str, purpose: &str, file: &str| {
@@ -341,17 +348,11 @@ pub fn seeds_spent_twice(experiments: &[Experiment], ledger: &str) -> Vec<Findin
         }
     }
     let mut ledgered: BTreeSet<(i64, String, String)> = BTreeSet::new();
-    for line in ledger.lines() {
-        let entry: Value = serde_json::from_str(line).unwrap_or_default();
-        let text = |key: &str| entry.get(key).and_then(Value::as_str);
-        if let (Some(seed), Some(slug), Some(purpose)) =
-            (entry.get("seed").and_then(Value::as_i64), text("experiment"), text("purpose"))
-        {
-            spend(seed, slug, purpose, "data/seeds.jsonl");
-            ledgered.insert((seed, slug.to_string(), purpose.to_string()));
-        }
+    for Spent { seed, purpose, experiment } in looks::spent(ledger) {
+        spend(seed, &experiment, &purpose, LEDGER);
+        ledgered.insert((seed, experiment, purpose));
     }
-    let mut findings = Vec::new();
+    let mut findings = looks::unreadable(ledger);
     for (seed, uses) in spent {
         // Named is who came second: the one that the ledger does not know.
         let late = uses
@@ -372,11 +373,6 @@ pub fn seeds_spent_twice(experiments: &[Experiment], ledger: &str) -> Vec<Findin
         }
     }
     findings
-}
-
-/// How many training seeds the rows of an experiment carry.
-pub fn train_seeds(episodes: &Sheet) -> usize {
-    episodes.rows().filter_map(|(_, _, row)| episodes.whole(row, "train_seed")).collect::<BTreeSet<_>>().len()
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {

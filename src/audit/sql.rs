@@ -5,6 +5,7 @@ use super::sql_parts::{
     ALL_ALIKE, ARM_TASKS, AT_K, BEST_CELLS, BETTER, FLIPS, GROUPS, INTERVAL, PAIRED_CELLS, PAIRED_TASKS,
     QUARTILES, SELECTED, TASKS_WHERE, summary,
 };
+use super::walk::default_column;
 use crate::claims::derivation::{Accepts, Bounds, Cluster, DataSet, Derivation, Estimator, Nulls, Weight};
 use crate::episode::row::{self, Cell, EpisodeRow, Row};
 use std::fmt::Write;
@@ -124,18 +125,7 @@ fn bounds(of: &str, within: &Bounds, slack: f64) -> Vec<String> {
 
 /// The rows the derivation is about: filter, arms, null policy.
 fn chosen(derivation: &Derivation, files: &[String]) -> Option<String> {
-    let default = match derivation.estimator {
-        Estimator::PairedDelta
-        | Estimator::BestAtK
-        | Estimator::SelectedAtK
-        | Estimator::TasksWhere
-        | Estimator::Iqm
-        | Estimator::ProbabilityOfImprovement
-        | Estimator::GroupSd => Some("reward"),
-        Estimator::PassAtK | Estimator::Flips => Some("solved"),
-        _ => None,
-    };
-    let of = derivation.of.as_deref().or(default);
+    let of = derivation.of.as_deref().or(default_column(derivation.estimator));
     let mut conditions = Vec::new();
     if !derivation.arms.is_empty() {
         let arms: Vec<String> = derivation.arms.iter().map(|arm| text(arm)).collect();

@@ -3,14 +3,18 @@
 //! the one before in its judging only.
 
 use super::Finding;
-use super::hashes::{head, inside, json, sha256 as text_sha256, sorted};
-use super::sheet::files_under;
+use super::hashes::{Listing, check_chains, head, inside, json, sha256 as text_sha256, sorted};
+use super::sheet::{self, files_under};
 use crate::claims::day::Day;
+use crate::claims::derivation::DataSet;
+use crate::clock;
+use crate::environment::taskset;
 use crate::episode::row::{CallRow, Cell, EpisodeRow, Row};
 use crate::episode::table;
 use crate::error::Result;
 use crate::experiment::Plan;
 use crate::hash::sha256_file;
+use crate::regular;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -104,18 +108,31 @@ pub fn numbers(workspace: &Path, slug: &str) -> Vec<u64> {
     receipts(workspace, slug).into_iter().map(|rescore| rescore.number).collect()
 }
 
-/// Outcomes of the decisions that rescores replaced, the first one first, each with the last day (UTC) on which
-/// it stood.
-pub fn earlier_outcomes(workspace: &Path, slug: &str) -> Vec<(String, Day)> {
+/// The outcome of a decision that a rescore replaced.
+pub struct Earlier {
+    /// `positive`, `negative` or `inconclusive`.
+    pub outcome: String,
+    /// The first day (UTC) on which it may have stood, where another one stood before.
+    pub from: Option<Day>,
+    /// The last day on which it stood.
+    pub until: Day,
+}
+
+/// Outcomes of the decisions that rescores replaced, the first one first.
+pub fn earlier_outcomes(workspace: &Path, slug: &str) -> Vec<Earlier> {
     let path = "receipts/decision.json";
     let replaced = |rescore: &&Rescore| rescore.replaced().any(|(replaced, ..)| replaced == path);
     let outcome = |rescore: &Rescore| {
         let value = json(&workspace.join(kept(slug, rescore.number, path))).ok()?;
         let outcome = value.pointer("/receipt/decision/outcome")?.as_str()?.to_string();
         let at = rescore.receipt.get("at")?.as_str()?;
-        Some((outcome, at.get(..10)?.parse().ok()?))
+        Some((outcome, at.get(..10)?.parse::<Day>().ok()?))
     };
-    receipts(workspace, slug).iter().filter(replaced).filter_map(outcome).collect()
+    let mut from = None;
+    let replaced: Vec<(String, Day)> =
+        receipts(workspace, slug).iter().filter(replaced).filter_map(outcome).collect();
+    let of = |(outcome, until)| Earlier { outcome, from: from.replace(until), until };
+    replaced.into_iter().map(of).collect()
 }
 
 /// Where a rescore keeps the earlier version of a file.
@@ -123,10 +140,10 @@ pub fn kept(slug: &str, number: u64, path: &str) -> String {
     format!("data/{slug}/superseded/{number}/{path}")
 }
 
-/// Both rules for one experiment.
-pub fn check(workspace: &Path, slug: &str) -> Result<Vec<Finding>> {
+/// Both rules for one experiment; `listing` is what its `hashes.json` says.
+pub fn check(workspace: &Path, slug: &str, listing: &Listing) -> Result<Vec<Finding>> {
     let receipts = receipts(workspace, slug);
-    let mut findings = Vec::new();
+    let mut findings = readable(workspace, slug, listing);
     let mut unaccounted = |file: &str, detail: String| {
         findings.push(Finding::new("superseded_unaccounted", file, None, detail));
     };
@@ -135,6 +152,20 @@ pub fn check(workspace: &Path, slug: &str) -> Result<Vec<Finding>> {
         if cut_off {
             unaccounted(&file, format!("a rescore was cut off: `rederive rescore {slug}` finishes it"));
         }
+    }
+    let mut before = String::new();
+    let tomorrow = clock::today().parse::<Day>().map(Day::next);
+    for rescore in &receipts {
+        let at = rescore.receipt.get("at").and_then(Value::as_str).unwrap_or_default();
+        let day = at.get(..10).and_then(|day| day.parse::<Day>().ok());
+        let later = day.zip(tomorrow.as_ref().ok()).is_some_and(|(day, tomorrow)| day > *tomorrow);
+        if day.is_none() || later || at < before.as_str() {
+            unaccounted(
+                &rescore.file,
+                format!("`at` is `{at}`: no time, or none after the rescore before it and before today"),
+            );
+        }
+        before = at.to_owned();
     }
     let mut named: BTreeSet<String> = BTreeSet::new();
     // What each file was made by the last rescore so far.
@@ -167,11 +198,11 @@ pub fn check(workspace: &Path, slug: &str) -> Result<Vec<Finding>> {
             if !full.is_file() {
                 unaccounted(&file, format!("{} replaced it, and it is not there", rescore.file));
             } else {
-                let signed = json(&full).ok().filter(|_| path.starts_with("receipts/"));
                 let own = |value: &Value| {
                     Some(value.get("sha256")?.as_str()? == text_sha256(&sorted(value.get("receipt")?)))
                 };
-                if signed.is_some_and(|value| own(&value) != Some(true)) {
+                let signed = || json(&full).ok().as_ref().and_then(own) == Some(true);
+                if path.starts_with("receipts/") && !signed() {
                     unaccounted(
                         &file,
                         "is kept as an earlier receipt, and does not match its own hash".into(),
@@ -207,6 +238,23 @@ pub fn check(workspace: &Path, slug: &str) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
+/// Earlier versions that cannot be read, or whose rows are no chain.
+fn readable(workspace: &Path, slug: &str, listing: &Listing) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let files = files_under(workspace, &format!("data/{slug}/superseded"));
+    for data in [DataSet::Episodes, DataSet::Calls] {
+        let folder = sheet::folder(data).unwrap_or_default();
+        let of = |path: &&String| {
+            let own = path.splitn(5, '/').nth(4).and_then(|own| own.strip_prefix(folder));
+            path.ends_with(".parquet") && own.is_some_and(|own| own.starts_with('/'))
+        };
+        let loaded = sheet::read(workspace, data, files.iter().filter(of).cloned().collect());
+        findings.extend(loaded.findings);
+        findings.extend(check_chains(loaded.chains, slug, listing).1);
+    }
+    findings
+}
+
 /// What each rescore changed, file by file, against what it may.
 fn changes(workspace: &Path, slug: &str, receipts: &[Rescore]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -221,9 +269,11 @@ fn changes(workspace: &Path, slug: &str, receipts: &[Rescore]) -> Vec<Finding> {
             if !before.is_file() || !after.is_file() {
                 continue;
             }
-            if path.starts_with("episodes/") {
+            if path.ends_with(".jsonl") {
+                findings.extend(tasks(&now, &before, &after));
+            } else if path.starts_with("episodes/") {
                 let pair = (table::read::<EpisodeRow>(&before), table::read::<EpisodeRow>(&after));
-                // A file that cannot be read is found elsewhere.
+                // A file that cannot be read, or whose rows are no chain, is found by `readable`.
                 if let (Ok(before), Ok(after)) = pair {
                     findings.extend(more(&now, &before, &after, &JUDGED));
                     findings.extend(verifiers(&now, &after, &rescore.receipt));
@@ -235,8 +285,6 @@ fn changes(workspace: &Path, slug: &str, receipts: &[Rescore]) -> Vec<Finding> {
                 if let (Ok(before), Ok(after)) = pair {
                     findings.extend(more(&now, &before, &after, &READ));
                 }
-            } else if path.ends_with(".jsonl") {
-                findings.extend(tasks(&now, &before, &after));
             } else if !path.starts_with("receipts/") {
                 let detail = format!("{} replaced it: no rows, no receipt and no tasks", rescore.file);
                 findings.push(Finding::new("rescore_changed_more", &now, None, detail));
@@ -354,10 +402,12 @@ fn stated(rescore: &Rescore, counts: &BTreeMap<String, [u64; 4]>) -> Vec<Finding
 /// Lines of two versions of a task file that differ in more than how they are judged.
 fn tasks(file: &str, before: &Path, after: &Path) -> Vec<Finding> {
     let wrong = |row, detail| Finding::new("rescore_changed_more", file, row, detail);
-    let lines = |path: &Path| -> Option<Vec<Map<String, Value>>> {
-        let text = fs_err::read_to_string(path).ok()?;
+    type Lines = Vec<(String, Map<String, Value>)>;
+    let lines = |path: &Path| -> Option<Lines> {
+        let text = regular::text(path).ok()?;
         let text = text.trim_start_matches('\u{feff}');
-        text.lines().filter(|line| !line.trim().is_empty()).map(|l| serde_json::from_str(l).ok()).collect()
+        let lines = text.lines().filter(|line| !line.trim().is_empty());
+        lines.map(|line| Some((line.to_owned(), serde_json::from_str(line).ok()?))).collect()
     };
     let (Some(before), Some(after)) = (lines(before), lines(after)) else {
         return vec![wrong(None, "the two versions of the task file cannot be compared".into())];
@@ -366,10 +416,12 @@ fn tasks(file: &str, before: &Path, after: &Path) -> Vec<Finding> {
         return vec![wrong(None, format!("has {} tasks, the version before {}", after.len(), before.len()))];
     }
     let mut findings = Vec::new();
-    for (number, (before, after)) in before.iter().zip(&after).enumerate() {
+    for (number, ((line, before), (_, after))) in before.iter().zip(&after).enumerate() {
         let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-        // An id that a line had without writing it may be written out; the rows hold it.
-        let free = |key: &str| JUDGING.contains(&key) || (key == "id" && !before.contains_key("id"));
+        // An id that a line had without writing it may be written out: that one.
+        let written_out = || after.get("id").and_then(Value::as_str) == taskset::id_of(line).as_deref();
+        let own_id = |key: &str| key == "id" && !before.contains_key("id") && written_out();
+        let free = |key: &str| JUDGING.contains(&key) || own_id(key);
         if let Some(key) = keys.into_iter().find(|key| !free(key) && before.get(*key) != after.get(*key)) {
             let detail = format!("`{key}` of the task differs from the version before: that is another task");
             findings.push(wrong(Some(number + 1), detail));
@@ -394,21 +446,24 @@ mod tests {
             write_atomic(&dir.path().join("data/x").join(path), text.as_bytes()).unwrap()
         };
         let change = json!({"old": sha256_hex(WAS.as_bytes()), "new": sha256_hex(now.as_bytes())});
-        let receipt = json!({"number": 1, "replaced": {"tasks.jsonl": change}});
+        let receipt = json!({"number": 1, "at": "2026-01-02T03:04:05Z", "replaced": {"tasks.jsonl": change}});
         let signed = json!({"sha256": sha256_json(&receipt).unwrap(), "receipt": receipt});
         put("receipts/rescore-1.json", &signed.to_string());
         put("superseded/1/tasks.jsonl", WAS);
         put("tasks.jsonl", now);
-        let findings = check(dir.path(), "x").unwrap();
+        let findings = check(dir.path(), "x", &Listing::default()).unwrap();
         findings.into_iter().map(|f| (f.rule, f.row, f.detail)).collect()
     }
 
     #[test]
     fn a_task_file_may_be_repaired_in_its_judging_only() {
         assert_eq!(findings(WAS), []);
-        let repaired = WAS.replace("\"1\"", "[\"1\", \"one\"], \"ignore_case\": true, \"id\": \"t-1\"");
+        let repaired = WAS
+            .replace("\"1\"", "[\"1\", \"one\"], \"ignore_case\": true, \"id\": \"ID\"")
+            .replace("ID", &taskset::id_of(WAS.lines().next().unwrap()).unwrap());
         assert_eq!(findings(&repaired), []);
         let cases = [
+            (repaired.replace("\"id\": \"t-", "\"id\": \"t-0"), Some(1), "`id`"),
             (WAS.replace("b?", "c?"), Some(2), "`prompt`"),
             (WAS.replace("\"b\", ", "\"c\", "), Some(2), "`id`"),
             (WAS.replace("\"level\": 2", "\"level\": 3"), Some(2), "`level`"),

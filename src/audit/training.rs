@@ -1,7 +1,5 @@
-//! Claims about training and margins, a second time: the error over tasks and training seeds together, and the p values of
-//! "not worse" and "the same" within a margin.
+//! Claims about training, a second time: the error over tasks and training seeds together, and its interval.
 
-use super::distributions::t_between;
 use super::estimators::{Part, plain_mean};
 use super::paired::{SAME, Spread, t_interval};
 use std::collections::{BTreeMap, HashSet};
@@ -75,21 +73,4 @@ pub(super) fn interval(spread: &Spread, same_tokens: bool) -> (Part, Part) {
         Ok((low, high)) => (Part::Number(low), Part::Number(high)),
         Err(why) => (Part::Undefined(why.clone()), Part::Undefined(why)),
     }
-}
-
-/// One-sided t tests against −margin and +margin: p of "not worse by the margin", and the larger of both, p of "the same".
-pub(super) fn within_margin(spread: &Spread, margin: f64) -> Result<(f64, f64), String> {
-    let error = spread.error.clone()?;
-    if error == 0.0 {
-        return Err("nothing varies between tasks".into());
-    }
-    let above = tail((spread.mean + margin) / error, spread.df);
-    let below = tail((margin - spread.mean) / error, spread.df);
-    Ok((above, above.max(below)))
-}
-
-/// P(T ≥ t).
-fn tail(t: f64, df: usize) -> f64 {
-    let beyond = 0.5 * (1.0 - t_between(t.abs(), df.max(1) as u64));
-    if t >= 0.0 { beyond } else { 1.0 - beyond }
 }

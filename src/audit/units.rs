@@ -1,16 +1,21 @@
-//! Episode rows against the plan that they say they ran under: the right tasks, as many as
-//! planned, of the arm's kind, and both arms judged by one verifier. Hashes see none of this once
-//! somebody has sealed a changed file again.
+//! Episode rows against the plan that they say they ran under: the right tasks, each as often as
+//! planned, by the arms whose events they are, with the arm's model and adapter, their calls beside them,
+//! and both arms judged by one verifier. Hashes see none of this once somebody has sealed a changed file again.
 
 use super::Finding;
 use super::hashes::head;
 use super::plan_rules::Case;
 use super::rules::Gathered;
+use crate::episode::columns::RowAt;
 use crate::episode::row::Cell;
 use crate::experiment::{Deploy, Purpose};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All rules about the rows of one experiment's arms. Harvested episodes have rules of their own.
+/// The name under which harvested episodes are kept; no arm of a plan has it.
+const HARVEST: &str = "harvest";
+
+/// All rules about the rows of one experiment's arms. Of harvested episodes only their event, their task's id
+/// and their calls are looked at: they have rules of their own.
 pub fn check(case: &Case) -> Vec<Finding> {
     let mut findings: Vec<Finding> = planned(case).into_findings().collect();
     findings.extend(incomplete(case));
@@ -19,75 +24,135 @@ pub fn check(case: &Case) -> Vec<Finding> {
     findings
 }
 
+/// What a row is held against.
+struct Planned<'a> {
+    case: &'a Case<'a>,
+    base: &'a str,
+    purposes: BTreeMap<i64, Purpose>,
+    /// The model that live arms run here, and who says so.
+    model: Option<(String, &'static str)>,
+}
+
 /// The columns that the plan fixes for a row.
 fn planned<'a>(case: &Case<'a>) -> Gathered<'a> {
-    let (plan, sheet) = (case.plan, case.episodes);
-    let trained_model = signed_model(case);
-    let purposes: BTreeMap<i64, Purpose> = plan
-        .event_seeds()
-        .into_iter()
-        .filter_map(|(purpose, seed)| Some((i64::try_from(seed).ok()?, purpose)))
-        .collect();
+    let sheet = case.episodes;
+    let base = case.plan.arms.first().map_or("", |arm| arm.name.as_str());
+    let seeds = case.plan.event_seeds().into_iter();
+    let purposes = seeds.filter_map(|(purpose, seed)| Some((i64::try_from(seed).ok()?, purpose))).collect();
+    let planned = Planned { case, base, purposes, model: live_model(case, base) };
     let mut wrong = Gathered::new("row_not_of_plan");
-    for (file, at, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "arm") != "harvest") {
-        let (family, task) = (sheet.text(row, "family"), sheet.text(row, "task_id"));
-        let seed = sheet.whole(row, "seed").unwrap_or(-1);
-        let mut differs = |what: &str, has: String, wanted: String| {
-            if has != wanted {
-                wrong.add(file, at, || format!("{what} is `{has}`, the plan gives `{wanted}`"));
-            }
-        };
-        if let Some(purpose) = purposes.get(&seed) {
-            differs("`event`", sheet.text(row, "event").into(), purpose.as_str().into());
-        }
-        differs("`environment`", sheet.text(row, "environment").into(), plan.tasks.environment.clone());
-        differs("`split`", sheet.text(row, "split").into(), plan.split(family).into());
-        let served = case.is_served(row);
-        let slots = if served { Cell::Null } else { Cell::Int(plan.harness.evaluate.slots as i64) };
-        differs("`slots`", sheet.cell(row, "slots").to_string(), slots.to_string());
-        // A gym task is made by its event seed, which stands in its id.
-        if plan.tasks.environment == "gym" && !task.split('/').any(|part| part == seed.to_string()) {
-            differs("the task's id", task.into(), format!("…/{seed}/…"));
-        }
-        for column in ["dtype", "tokens_sha256"] {
-            if sheet.cell(row, column).is_null() != served {
-                let wanted = if served { "on an endpoint, which promises none" } else { "here" };
-                let has = sheet.cell(row, column).to_string();
-                wrong.add(file, at, || {
-                    format!("`{column}` is `{has}`, and the plan runs seed {seed} {wanted}")
-                });
-            }
-        }
-        let Some(arm) = plan.arms.iter().find(|arm| arm.name == sheet.text(row, "arm")) else {
-            wrong.add(file, at, || "no arm of the plan has this name".into());
-            continue;
-        };
-        let train_seed = sheet.whole(row, "train_seed");
-        let seeds = &plan.seeds.train;
-        let known = |seed: i64| seeds.iter().any(|planned| i64::try_from(*planned) == Ok(seed));
-        let trained = case.is_trained(&arm.name);
-        if train_seed.is_some_and(|seed| !trained || !known(seed)) || (trained && train_seed.is_none()) {
-            let shown = sheet.cell(row, "train_seed").to_string();
-            wrong.add(file, at, || {
-                format!("`train_seed` is `{shown}`, which arm `{}` was not trained with", arm.name)
-            });
-        }
-        if (arm.adapter.is_none() || served) && sheet.cell(row, "adapter_sha256") != Cell::Null {
-            wrong.add(file, at, || {
-                format!("arm `{}` has no adapter of ours there, and the row names one", arm.name)
-            });
-        }
-        let model = sheet.text(row, "model_sha256");
-        if let Some(signed) = trained_model.as_deref().filter(|signed| *signed != model)
-            && arm.deploy == Deploy::Live
-            && !served
-        {
-            wrong.add(file, at, || {
-                format!("ran model {}…, the receipts are of {}…", head(model), head(signed))
-            });
+    for (file, at, row) in sheet.rows() {
+        let mut say = |detail: String| wrong.add(file, at, || detail);
+        planned.event(row, &mut say);
+        // The rest of a harvested episode has rules of its own.
+        if sheet.text(row, "arm") != HARVEST {
+            planned.settings(row, &mut say);
+            planned.arm(row, &mut say);
         }
     }
     wrong
+}
+
+/// Says where a column is not what the plan gives.
+fn differs(what: &str, has: &str, wanted: &str, say: &mut dyn FnMut(String)) {
+    if has != wanted {
+        say(format!("{what} is `{has}`, the plan gives `{wanted}`"));
+    }
+}
+
+impl Planned<'_> {
+    /// What the seed was spent on, by which arm, and the task that it makes.
+    fn event(&self, row: RowAt<'_>, say: &mut dyn FnMut(String)) {
+        let (plan, sheet) = (self.case.plan, self.case.episodes);
+        let arm = sheet.text(row, "arm");
+        let seed = sheet.whole(row, "seed").unwrap_or(-1);
+        if let Some(purpose) = self.purposes.get(&seed) {
+            differs("`event`", sheet.text(row, "event"), purpose.as_str(), say);
+            let runs = match purpose {
+                Purpose::Harvest => arm == HARVEST,
+                Purpose::Calibrate | Purpose::Null => arm == self.base,
+                Purpose::Evaluate => arm != HARVEST,
+            };
+            if !runs {
+                let purpose = purpose.as_str();
+                say(format!("seed {seed} is spent on `{purpose}`, in which arm `{arm}` has no part"));
+            }
+        }
+        let count = if arm == HARVEST { plan.harvest.per_family } else { plan.tasks.per_family };
+        let (family, task) = (sheet.text(row, "family"), sheet.text(row, "task_id"));
+        let level = sheet.whole(row, "level").unwrap_or(0);
+        if plan.tasks.environment == "gym" && !is_canonical(task, family, level, seed, count) {
+            let last = count.saturating_sub(1);
+            say(format!(
+                "the task's id is `{task}`, the plan gives `{family}/L{level}/{seed}/0` to `…/{last}`"
+            ));
+        }
+    }
+
+    /// Environment and engine.
+    fn settings(&self, row: RowAt<'_>, say: &mut dyn FnMut(String)) {
+        let (plan, sheet) = (self.case.plan, self.case.episodes);
+        let served = self.case.is_served(row);
+        differs("`environment`", sheet.text(row, "environment"), &plan.tasks.environment, say);
+        differs("`split`", sheet.text(row, "split"), plan.split(sheet.text(row, "family")), say);
+        let slots = if served { Cell::Null } else { Cell::Int(plan.harness.evaluate.slots as i64) };
+        differs("`slots`", &sheet.cell(row, "slots").to_string(), &slots.to_string(), say);
+        for column in ["dtype", "tokens_sha256"] {
+            let has = sheet.cell(row, column);
+            if has.is_null() != served {
+                let wanted = if served { "on an endpoint, which promises none" } else { "here" };
+                let seed = sheet.cell(row, "seed");
+                say(format!("`{column}` is `{has}`, and the plan runs seed {seed} {wanted}"));
+            }
+        }
+    }
+
+    /// Training seed, adapter and model of the row's arm.
+    fn arm(&self, row: RowAt<'_>, say: &mut dyn FnMut(String)) {
+        let (case, plan, sheet) = (self.case, self.case.plan, self.case.episodes);
+        let Some(arm) = plan.arms.iter().find(|arm| arm.name == sheet.text(row, "arm")) else {
+            return say("no arm of the plan has this name".into());
+        };
+        let (trained, served) = (case.is_trained(&arm.name), case.is_served(row));
+        let known = |seed: i64| trained && plan.seeds.train.iter().any(|own| i64::try_from(*own) == Ok(seed));
+        if !sheet.whole(row, "train_seed").map_or(!trained, known) {
+            let shown = sheet.cell(row, "train_seed");
+            say(format!("`train_seed` is `{shown}`, which arm `{}` was not trained with", arm.name));
+        }
+        // A merged arm names the adapter that its weights come from, as a live one does.
+        match (arm.adapter.is_some() && !served, sheet.cell(row, "adapter_sha256").is_null()) {
+            (true, true) => say(format!("arm `{}` runs with an adapter, and the row names none", arm.name)),
+            (false, false) => {
+                say(format!("arm `{}` has no adapter of ours there, and the row names one", arm.name));
+            }
+            _ => {}
+        }
+        let ran = sheet.text(row, "model_sha256");
+        if let Some((wanted, whose)) = self.model.as_ref().filter(|(wanted, _)| wanted != ran)
+            && arm.deploy == Deploy::Live
+            && !served
+        {
+            say(format!("ran model {}…, {whose} {}…", head(ran), head(wanted)));
+        }
+    }
+}
+
+/// Whether a gym task's id is the one that its family, level, seed and an index below `count` give: the index without
+/// a sign or leading zeros, so that no task has two ids.
+fn is_canonical(task: &str, family: &str, level: i64, seed: i64, count: u32) -> bool {
+    let index = task.rsplit('/').next().and_then(|index| index.parse::<u32>().ok());
+    index.is_some_and(|index| index < count && task == format!("{family}/L{level}/{seed}/{index}"))
+}
+
+/// The model that every live arm runs here, and who says so: a receipt, or the base arm where nothing was trained.
+fn live_model(case: &Case, base: &str) -> Option<(String, &'static str)> {
+    if let Some(signed) = signed_model(case) {
+        return Some((signed, "the receipts are of"));
+    }
+    let sheet = case.episodes;
+    let mut rows = sheet.rows().map(|(_, _, row)| row);
+    let first = rows.find(|row| sheet.text(*row, "arm") == base && !case.is_served(*row))?;
+    Some((sheet.text(first, "model_sha256").to_string(), "the base arm ran"))
 }
 
 /// The model that the harvest or the training signed.
@@ -124,34 +189,76 @@ fn missing_units(case: &Case) -> Vec<Finding> {
     missing.into_iter().map(finding).collect()
 }
 
-/// Units whose families, levels and numbers of attempts are not those of the plan.
+/// Attempts at one family and level: how many rows, and the rollouts of each task.
+#[derive(Default)]
+struct Attempts<'a> {
+    rows: usize,
+    tasks: BTreeMap<&'a str, BTreeSet<i64>>,
+}
+
+impl Attempts<'_> {
+    /// What differs from so many tasks, each attempted so many times; `kind` names family and level.
+    fn differ(&self, kind: &str, tasks: usize, rollouts: usize) -> Option<String> {
+        let wanted = tasks * rollouts;
+        if self.rows != wanted {
+            return Some(format!("{} attempts at {kind}, where the plan gives {wanted}", self.rows));
+        }
+        if self.tasks.len() != tasks {
+            let has = self.tasks.len();
+            return Some(format!("{has} different tasks of {kind}, where the plan gives {tasks}"));
+        }
+        let planned = |has: &BTreeSet<i64>| has.iter().copied().eq(0..rollouts as i64);
+        let (task, _) = self.tasks.iter().find(|(_, has)| !planned(has))?;
+        let last = rollouts.saturating_sub(1);
+        Some(format!("the attempts at `{task}` ({kind}) are not numbered from 0 to {last}, each once"))
+    }
+}
+
+/// Units whose families, levels, tasks and attempts are not those of the plan, or whose calls are not there.
 fn incomplete(case: &Case) -> Vec<Finding> {
     let (plan, sheet) = (case.plan, case.episodes);
-    let mut units: BTreeMap<&str, BTreeMap<(String, i64), usize>> = BTreeMap::new();
-    for (file, _, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "arm") != "harvest") {
-        let kind = (sheet.text(row, "family").to_string(), sheet.whole(row, "level").unwrap_or(0));
-        *units.entry(file).or_default().entry(kind).or_default() += 1;
-    }
     let kinds = plan
         .families()
-        .flat_map(|family| plan.tasks.levels.iter().map(|level| (family.clone(), i64::from(*level))));
-    let kinds: BTreeSet<(String, i64)> = kinds.collect();
-    let wanted = plan.tasks.per_family as usize * plan.harness.evaluate.rollouts as usize;
+        .flat_map(|family| plan.tasks.levels.iter().map(|level| (family.as_str(), i64::from(*level))));
+    let kinds: BTreeSet<(&str, i64)> = kinds.collect();
+    let (tasks, rollouts) = (plan.tasks.per_family as usize, plan.harness.evaluate.rollouts as usize);
     let mut findings = missing_units(case);
-    for (file, has) in units {
-        for kind in has.keys().chain(&kinds).collect::<BTreeSet<_>>() {
-            let count = has.get(kind).copied().unwrap_or(0);
-            let planned = if kinds.contains(kind) { wanted } else { 0 };
-            if count != planned {
-                let detail = format!(
-                    "{count} attempts at family `{}`, level {}, where the plan gives {planned}",
-                    kind.0, kind.1
-                );
-                findings.push(Finding::new("unit_incomplete", file, None, detail));
-            }
+    findings.extend(without_calls(case));
+    for file in &sheet.files {
+        if file.path.starts_with(&format!("data/{}/episodes/{HARVEST}/", case.slug)) {
+            continue;
+        }
+        let mut units: BTreeMap<(&str, i64), Attempts> =
+            kinds.iter().map(|kind| (*kind, Attempts::default())).collect();
+        for row in file.columns.iter() {
+            let kind = (sheet.text(row, "family"), sheet.whole(row, "level").unwrap_or(0));
+            let unit = units.entry(kind).or_default();
+            unit.rows += 1;
+            let rollout = sheet.whole(row, "rollout").unwrap_or(-1);
+            unit.tasks.entry(sheet.text(row, "task_id")).or_default().insert(rollout);
+        }
+        for (kind, has) in units {
+            let planned = if kinds.contains(&kind) { tasks } else { 0 };
+            let kind = format!("family `{}`, level {}", kind.0, kind.1);
+            let detail = has.differ(&kind, planned, rollouts);
+            findings.extend(detail.map(|detail| Finding::new("unit_incomplete", &file.path, None, detail)));
         }
     }
     findings
+}
+
+/// Units, those of the harvest too, whose generation calls are not there: nothing else says how an episode came about.
+fn without_calls(case: &Case) -> Vec<Finding> {
+    let [episodes, calls] = ["episodes", "calls"].map(|folder| format!("data/{}/{folder}/", case.slug));
+    let mut there: BTreeSet<&str> = case.calls.files.iter().map(|file| file.path.as_str()).collect();
+    there.extend(case.calls.unreadable.iter().map(String::as_str));
+    let units = case.episodes.files.iter().filter_map(|file| file.path.strip_prefix(&episodes));
+    let lacking = units.filter(|unit| !there.contains(format!("{calls}{unit}").as_str()));
+    let finding = |unit: &str| {
+        let detail = format!("is not there, and the unit's episodes are, in {episodes}{unit}");
+        Finding::new("unit_incomplete", &format!("{calls}{unit}"), None, detail)
+    };
+    lacking.map(finding).collect()
 }
 
 /// Rows of one family that were judged by different verifiers.
@@ -159,7 +266,7 @@ fn verifiers<'a>(case: &Case<'a>) -> Gathered<'a> {
     let sheet = case.episodes;
     let mut first: BTreeMap<(&str, &str, bool), (&str, &str)> = BTreeMap::new();
     let mut wrong = Gathered::new("verifier_differs");
-    for (file, at, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "arm") != "harvest") {
+    for (file, at, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "arm") != HARVEST) {
         let family = sheet.text(row, "family");
         for column in ["verifier_sha256", "scaffold", "scaffold_version", "dtype"] {
             let has = sheet.text(row, column);

@@ -4,7 +4,7 @@ use super::Finding;
 use crate::claims::front_matter::Document;
 use crate::claims::links;
 
-const WORDS: [&str; 3] = ["inconclusive", "positive", "negative"];
+const WORDS: [&str; 4] = ["inconclusive", "positive", "negative", "design-negative"];
 /// What names the verdict, and how it goes on to the word itself.
 const NAMES: [&str; 3] = ["outcome", "verdict", "conclusion"];
 const VERBS: [&str; 4] = [" is ", " was ", ": ", " remains "];
@@ -12,12 +12,12 @@ const VERBS: [&str; 4] = [" is ", " was ", ": ", " remains "];
 const CONDITIONS: [&str; 6] = ["when ", "if ", "unless ", "only ", "where ", "as soon as "];
 
 /// Places of a text that state another outcome. `: **word**` in any emphasis counts as stated too, since
-/// reports end so. `then(line, word)` says whether a line may state that outcome beside it: a log's of a day on
-/// which it stood, before a rescore.
+/// reports end so. `then(field, line, word)` says whether a place may state that outcome beside it: a log's of a day
+/// on which it stood, before a rescore, and a correction.
 pub fn contradictions(
     document: &Document,
     outcome: &str,
-    then: &dyn Fn(usize, &str) -> bool,
+    then: &dyn Fn(Option<&str>, usize, &str) -> bool,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for passage in document.passages() {
@@ -28,7 +28,7 @@ pub fn contradictions(
                     continue;
                 }
                 let line = document.line(passage.offset(offsets[at]));
-                if then(line, word) {
+                if then(passage.field, line, word) {
                     continue;
                 }
                 let is =
@@ -87,7 +87,7 @@ mod tests {
 
     fn check(text: &str, count: usize) {
         let document = Document::split("r.md", text.into(), Front::Optional).unwrap();
-        assert_eq!(contradictions(&document, "inconclusive", &|_, _| false).len(), count, "{text}");
+        assert_eq!(contradictions(&document, "inconclusive", &|_, _, _| false).len(), count, "{text}");
     }
 
     #[test]
@@ -98,6 +98,7 @@ mod tests {
         check("The outcome remains __negative__. It ends thus: _negative_.", 2);
         check("Not met: **inconclusive**. The outcome is inconclusive.", 0);
         check("It would be positive if every leg held; a negative result, a design-negative one.", 0);
+        check("The verdict is **design-negative**.", 1);
         check("The outcome is positively unclear.", 0);
         check("If the outcome is positive, we deploy; on one seed the result was positive.", 0);
         check("Three outcomes are possible: **positive**, **negative** or **inconclusive**.", 0);

@@ -2,7 +2,7 @@
 //! and row labels, applied to one row after another.
 
 use super::sheet::{Sheet, SheetFile};
-use crate::claims::derivation::{Accepts, Bounds, Derivation, Estimator, Nulls};
+use crate::claims::derivation::{Accepts, Bounds, Cluster, Derivation, Estimator, Nulls, Weight};
 use crate::episode::columns::{RowAt, Values};
 use crate::episode::row::Cell;
 use std::borrow::Cow;
@@ -33,7 +33,7 @@ pub struct Attempt<'a> {
 }
 
 /// The column an estimator reads when the derivation names none.
-fn default_column(estimator: Estimator) -> Option<&'static str> {
+pub(super) fn default_column(estimator: Estimator) -> Option<&'static str> {
     match estimator {
         Estimator::PassAtK | Estimator::Flips => Some("solved"),
         Estimator::PairedDelta
@@ -48,20 +48,20 @@ fn default_column(estimator: Estimator) -> Option<&'static str> {
 }
 
 /// One condition on the rows of a file, put so that asking it is cheap.
-enum Asked<'a> {
+enum Condition<'a> {
     /// Which codes of a column of texts are wanted.
     Codes(&'a [u32], Vec<bool>),
     /// Any other column.
     Cells(&'a Values, &'a Accepts),
 }
 
-impl Asked<'_> {
+impl Condition<'_> {
     fn holds(&self, at: usize) -> bool {
         match self {
-            Asked::Codes(codes, wanted) => {
+            Condition::Codes(codes, wanted) => {
                 codes.get(at).and_then(|code| wanted.get(*code as usize)).copied().unwrap_or(false)
             }
-            Asked::Cells(values, accepts) => accepted(&values.cell(at), accepts),
+            Condition::Cells(values, accepts) => accepted(&values.cell(at), accepts),
         }
     }
 }
@@ -71,7 +71,7 @@ fn conditions<'a>(
     sheet: &Sheet,
     file: &'a SheetFile,
     wanted: &[(&str, &'a Accepts)],
-) -> Option<Vec<Asked<'a>>> {
+) -> Option<Vec<Condition<'a>>> {
     let mut asked = Vec::new();
     for (column, accepts) in wanted {
         match file.columns.values(*sheet.columns.get(column)?)? {
@@ -83,9 +83,9 @@ fn conditions<'a>(
                 if !wanted.contains(&true) {
                     return None;
                 }
-                asked.push(Asked::Codes(codes, wanted));
+                asked.push(Condition::Codes(codes, wanted));
             }
-            values => asked.push(Asked::Cells(values, accepts)),
+            values => asked.push(Condition::Cells(values, accepts)),
         }
     }
     Some(asked)
@@ -128,6 +128,7 @@ pub fn walk<'a>(sheet: &'a Sheet, derivation: &Derivation) -> Result<Vec<Attempt
     let [arm, task, family, seed, train_seed, rollout, select, tokens] =
         ["arm", "task_id", "family", "seed", "train_seed", "rollout", "select_score", "tokens_sha256"]
             .map(place);
+    let by_family = derivation.weight == Weight::Family || derivation.cluster == Cluster::Family;
     let mut attempts = Vec::new();
     for file in &sheet.files {
         let Some(asked) = conditions(sheet, file, &wanted) else { continue };
@@ -149,6 +150,9 @@ pub fn walk<'a>(sheet: &'a Sheet, derivation: &Derivation) -> Result<Vec<Attempt
                     Some(Nulls::Zero) => value = Cell::Real(0.0),
                 },
                 _ => {}
+            }
+            if by_family && row.text(family).is_none() {
+                return Err(format!("`family` is null in row {} of `{}`", at + 1, file.path));
             }
             attempts.push(Attempt {
                 label: by_at.and_then(|position| label(row, position)),

@@ -15,6 +15,10 @@ use std::time::Instant;
 
 const SLUG: &str = "large";
 const FAMILIES: usize = 20;
+/// Attempts at each task.
+const ROLLOUTS: usize = 4;
+/// Fewer rows leave a family without a task of both arms.
+const FEWEST: usize = 2 * ROLLOUTS * FAMILIES;
 /// Rows of one arm under one seed, at most.
 const UNIT: usize = 100_000;
 /// What is derived for each seed and family, and once for all rows.
@@ -87,10 +91,10 @@ pub fn make(
     derivations: usize,
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<f64> {
-    if rows < 2 * FAMILIES || derivations == 0 {
+    if rows < FEWEST || derivations == 0 {
         return Err(Error::invalid(format!("{rows} rows and {derivations} derivations make no benchmark"))
             .at("--rows, --derivations")
-            .hint("1000000 and 1000 are usual"));
+            .hint(format!("at least {FEWEST} rows and one derivation; 1000000 and 1000 are usual")));
     }
     let seeds = rows.div_ceil(2 * UNIT);
     let unit = rows / (2 * seeds);
@@ -115,18 +119,18 @@ pub fn make(
     Ok(started.elapsed().as_secs_f64())
 }
 
-/// Rows of one unit: four attempts at each task, families in turn.
+/// Rows of one unit: all attempts at a task, then at the next one, families in turn.
 fn episodes(arm: &str, seed: usize, count: usize) -> Vec<EpisodeRow> {
     let mut random = Philox::named(&format!("bench/audit/{arm}/{seed}"));
     let bonus = if arm == "base" { 0.0 } else { 0.1 };
     let one = |at: usize| {
-        let (task, rollout) = (at / 4, at % 4);
+        let (task, rollout) = (at / ROLLOUTS, at % ROLLOUTS);
         let solved = random.unit() < 0.2 + 0.03 * (task % FAMILIES) as f64 + bonus;
         EpisodeRow {
             experiment: SLUG.into(),
             event: Some("evaluate".into()),
             tier: None,
-            plan_sha256: "0".repeat(64),
+            plan_sha256: String::new(),
             arm: arm.into(),
             model_sha256: "1".repeat(64),
             adapter_sha256: None,
@@ -160,11 +164,7 @@ fn episodes(arm: &str, seed: usize, count: usize) -> Vec<EpisodeRow> {
             prompt_tokens: Some(100),
             completion_tokens: Some(1 + random.below(200) as i64),
             think_tokens: None,
-            tokens_sha256: Some(format!(
-                "{:016x}{:016x}",
-                random.below(usize::MAX),
-                random.below(usize::MAX)
-            )),
+            tokens_sha256: Some((0..8).map(|_| format!("{:08x}", random.next_u32())).collect()),
             wall_ms: random.below(5_000) as i64,
             solved_ms: None,
             exit_code: None,
@@ -239,6 +239,19 @@ mod tests {
         let row = measure(&folder).unwrap();
         assert_eq!((row.rows, row.derivations, row.matches), (1_000, 25, 25));
         assert!(is_made(dir.path()).unwrap_err().to_string().contains("neither new"));
-        assert!(make(&folder, 1, 1, &|_| ()).is_err());
+        assert!(make(&folder, FEWEST - 1, 1, &|_| ()).is_err());
+    }
+
+    #[test]
+    fn the_fewest_rows_give_each_family_a_task_and_every_row_a_hash_of_full_length() {
+        let rows = episodes("base", 0, FEWEST / 2);
+        let families: std::collections::BTreeSet<&str> = rows.iter().map(|row| row.family.as_str()).collect();
+        assert_eq!(families.len(), FAMILIES);
+        let full = |row: &EpisodeRow| row.tokens_sha256.as_ref().is_some_and(|hash| hash.len() == 64);
+        assert!(rows.iter().all(full));
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("w");
+        make(&folder, FEWEST, 25, &|_| ()).unwrap();
+        assert_eq!(measure(&folder).unwrap().matches, 25);
     }
 }

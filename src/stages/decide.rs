@@ -46,6 +46,10 @@ pub fn decision(experiment: &Experiment, plan_sha256: &str, units: &Units) -> Re
     let whole = change(&rows)?;
     let pooled = Pooled::of(whole.as_ref());
     let null_spread = null_spread(experiment, plan_sha256, units)?;
+    for seed in plan.seeds.null.iter().filter(|_| null_spread.is_some()) {
+        let (path, sha256, _) = episodes(experiment, &arms[0], *seed, plan_sha256, units)?;
+        files.insert(path, sha256);
+    }
     let bar = plan.decision.bar();
     let decision = match plan.decision.rule {
         Rule::ThreeWay => {
@@ -85,6 +89,14 @@ fn tested(estimate: Option<&Estimate>, p: impl Fn(&Estimate) -> stats::Value) ->
     if headline.method == stats::Method::Identical { None } else { p(estimate?).ok() }
 }
 
+/// What an episode scores in the plan's metric.
+fn score(experiment: &Experiment, row: &EpisodeRow) -> Option<f64> {
+    match experiment.plan.decision.metric.of.as_str() {
+        "solved" => row.solved.map(|solved| f64::from(u8::from(solved))),
+        _ => row.reward,
+    }
+}
+
 /// Mean score of the base arm by family, over the seeds of one purpose.
 pub fn base_by_family(
     experiment: &Experiment,
@@ -94,8 +106,8 @@ pub fn base_by_family(
 ) -> Result<BTreeMap<String, f64>> {
     let mut scores: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for row in base_rows(experiment, purpose, plan_sha256, units)? {
-        if let Some(reward) = row.reward {
-            scores.entry(row.family).or_default().push(reward);
+        if let Some(score) = score(experiment, &row) {
+            scores.entry(row.family).or_default().push(score);
         }
     }
     Ok(scores.into_iter().map(|(family, s)| (family, s.iter().sum::<f64>() / s.len() as f64)).collect())
@@ -109,7 +121,7 @@ fn null_spread(experiment: &Experiment, plan_sha256: &str, units: &Units) -> Res
     }
     let mut by_seed: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
     for row in base_rows(experiment, Purpose::Null, plan_sha256, units)? {
-        by_seed.entry(row.seed).or_default().extend(row.reward);
+        by_seed.entry(row.seed).or_default().extend(score(experiment, &row));
     }
     let means: Vec<f64> =
         by_seed.values().filter(|s| !s.is_empty()).map(|s| s.iter().sum::<f64>() / s.len() as f64).collect();
@@ -178,22 +190,16 @@ fn change(
     let metric = &experiment.plan.decision.metric;
     let observations: Vec<Observation> = rows
         .iter()
-        .map(|row| {
-            let reward = match metric.of.as_str() {
-                "solved" => row.solved.map(|s| f64::from(u8::from(s))),
-                _ => row.reward,
-            };
-            Observation {
-                arm: if row.arm == arms[0] { Arm::Base } else { Arm::Treatment },
-                task: &row.task_id,
-                family: Some(&row.family),
-                cluster: None,
-                seed: row.seed,
-                train_seed: row.train_seed,
-                rollout: row.rollout,
-                reward,
-                solved: row.solved,
-            }
+        .map(|row| Observation {
+            arm: if row.arm == arms[0] { Arm::Base } else { Arm::Treatment },
+            task: &row.task_id,
+            family: Some(&row.family),
+            cluster: None,
+            seed: row.seed,
+            train_seed: row.train_seed,
+            rollout: row.rollout,
+            reward: score(experiment, row),
+            solved: row.solved,
         })
         .collect();
     let Ok(paired) = Paired::new(&observations) else { return Ok(None) };

@@ -42,7 +42,7 @@ pub(super) fn train(experiment: &Experiment, context: &Context) -> Result<TrainR
             .at(receipts::path(root, "train").display())
             .hint("nothing is merged or evaluated after it: start a new experiment"));
     }
-    if receipt.harvest_sha256.is_some() && receipt.harvest_sha256 != receipts::sha256(root, "harvest")? {
+    if receipt.harvest_sha256 != receipts::sha256(root, "harvest")? {
         return Err(Error::refused("the receipt is of a training on another harvest")
             .at(receipts::path(root, "train").display())
             .hint("restore this experiment's receipts of harvest and training from version control"));

@@ -51,7 +51,7 @@ pub struct TrainReceipt {
     pub passed: bool,
     /// SHA-256 of the locked train section.
     pub plan_sha256: String,
-    /// SHA-256 of the harvest's receipt; null in receipts from before it was noted.
+    /// SHA-256 of the harvest's receipt; a receipt without it is of no harvest, and refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub harvest_sha256: Option<String>,
     /// The build of the engine that made it; null in receipts from before it was noted.

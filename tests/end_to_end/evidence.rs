@@ -202,3 +202,10 @@ fn unknown_names_are_answered_with_the_nearest() {
     assert_eq!(output.status.code(), Some(2));
     assert!(said(&output).contains(&format!("did you mean `{SLUG}`")), "{}", said(&output));
 }
+
+#[test]
+fn the_experiment_kept_in_the_repository_holds() {
+    for verb in [&["claims", "check"][..], &["audit"]] {
+        expect(0, &[verb, &["--workspace", env!("CARGO_MANIFEST_DIR")]].concat());
+    }
+}

@@ -34,7 +34,7 @@ fn the_untouched_copy_passes() {
     assert!(report.passed(), "{}", report.render(100));
     assert_eq!(report.summary.matches, 21, "{}", report.render(100));
     assert_eq!((report.summary.cited, report.summary.unverifiable), (1, 0));
-    assert_eq!((report.files_checked, report.rows_checked), (18, 66));
+    assert_eq!((report.files_checked, report.rows_checked), (24, 126));
     assert_eq!(report.verdict_of("derive:demo.human"), Some(Verdict::Cited));
 }
 
@@ -94,7 +94,7 @@ fn a_dropped_row_breaks_chain_and_pairs() {
     workspace.put(TREATED, &mut rows);
     let report = run(&workspace);
     caught(&report, "missing_pairs", TREATED, None);
-    assert!(report.findings.iter().any(|f| f.detail.contains("task/52004/04")));
+    assert!(report.findings.iter().any(|f| f.detail.contains("brinework/L1/52004/4")));
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn held_out_tasks_in_the_harvest_are_named() {
     let workspace = Workspace::honest();
     let mut rows: Vec<HarvestRow> = (0..4).map(sample).collect();
     rows[1].family = "brinework".into();
-    rows[2].task_id = "task/52004/07".into();
+    rows[2].task_id = "caravan/L1/52004/1".into();
     workspace.put("harvest/11001.parquet", &mut rows);
     let report = run(&workspace);
     caught(&report, "held_out_in_harvest", "harvest/11001.parquet", Some(2));
@@ -462,7 +462,7 @@ fn one_flip_in_ten_thousand_rows_is_named_though_no_printed_digit_moves() {
     workspace.replace(
         "site/experiments/demo/report.md",
         "[derivations.flips]",
-        "[derivations.tokens]\ndata = \"calls\"\nestimator = \"mean\"\nof = \"completion_tokens\"\n[derivations.flips]",
+        "[derivations.tokens]\ndata = \"calls\"\nestimator = \"mean\"\nof = \"completion_tokens\"\nwhere = { arm = \"base\", seed = 52004 }\n[derivations.flips]",
     );
     workspace.replace(
         "site/experiments/demo/report.md",

@@ -2,9 +2,9 @@
 //! again after each change, so that only what the plan and the rows say of each other is left.
 
 use super::attacks::{caught, run};
-use super::workspace::{SEEDS, Workspace};
-use crate::audit::Verdict;
-use crate::episode::row::EpisodeRow;
+use super::workspace::{SEEDS, Workspace, episode};
+use crate::audit::{Entry, Verdict};
+use crate::episode::row::{CallRow, EpisodeRow};
 use serde_json::{Value, json};
 
 const TREATED: &str = "episodes/treatment/52004.parquet";
@@ -56,7 +56,7 @@ fn an_episode_copied_under_another_id_is_one_too_many() {
     let workspace = Workspace::honest();
     for arm in ["base", "treatment"] {
         reseal(&workspace, &format!("episodes/{arm}/52004.parquet"), |rows| {
-            let copy = EpisodeRow { task_id: "task/52004/99".into(), ..rows[0].clone() };
+            let copy = EpisodeRow { task_id: "brinework/L1/52004/99".into(), ..rows[0].clone() };
             rows.push(copy);
         });
     }
@@ -71,6 +71,214 @@ fn rows_of_an_invented_training_seed_are_named() {
         rows.extend(copies);
     });
     rows_caught("row_not_of_plan", Some(3), |rows| rows[2].train_seed = None);
+}
+
+/// Changes both arms alike under one seed; the counts of attempts stay as planned.
+fn both_caught(rule: &str, words: &str, change: fn(&mut Vec<EpisodeRow>)) {
+    let workspace = Workspace::honest();
+    for arm in ["base", "treatment"] {
+        reseal(&workspace, &format!("episodes/{arm}/52004.parquet"), change);
+    }
+    let report = run(&workspace);
+    caught(&report, rule, TREATED, None);
+    let said = report.findings.iter().any(|f| f.rule == rule && f.detail.contains(words));
+    assert!(said, "{words} is not among {:#?}", report.findings);
+    assert!(report.findings.iter().all(|f| f.rule != "duplicate_row" && f.rule != "missing_pairs"));
+}
+
+#[test]
+fn an_unsolved_task_replaced_by_a_copy_of_a_solved_one_is_named() {
+    both_caught("unit_incomplete", "5 different tasks of family `brinework`, level 1", |rows| {
+        rows[5] = EpisodeRow { rollout: 1, ..rows[0].clone() };
+    });
+    for id in
+        ["brinework/L1/52004/00", "brinework/L1/52004/+0", "brinework/L1/52004/6", "brinework/L1/52004/5/0"]
+    {
+        let workspace = Workspace::honest();
+        for arm in ["base", "treatment"] {
+            reseal(&workspace, &format!("episodes/{arm}/52004.parquet"), |rows| {
+                rows[5] = EpisodeRow { task_id: id.into(), ..rows[0].clone() };
+            });
+        }
+        let report = run(&workspace);
+        caught(&report, "row_not_of_plan", TREATED, Some(6));
+        assert!(report.findings.iter().any(|f| f.detail.contains("`brinework/L1/52004/0` to `…/5`")), "{id}");
+    }
+    // A level's task under another family's name, and attempts that start at one.
+    both_caught("row_not_of_plan", "the plan gives `brinework/L1/52004/0`", |rows| {
+        let (brine, sand) = (rows[5].task_id.clone(), rows[11].task_id.clone());
+        (rows[5].task_id, rows[11].task_id) = (sand, brine);
+    });
+    both_caught("unit_incomplete", "the attempts at `brinework/L1/52004/2` (family", |rows| {
+        rows[2].rollout = 1;
+    });
+}
+
+#[test]
+fn rows_that_were_calibrated_or_harvested_under_another_arm_are_named() {
+    let workspace = Workspace::honest();
+    for (event, seed) in [("calibrate", 31001), ("harvest", 11001)] {
+        let mut rows: Vec<EpisodeRow> = (0..12).map(|i| episode("treatment", seed, i, true)).collect();
+        rows.iter_mut().for_each(|row| row.event = Some(event.into()));
+        workspace.unit("treatment", seed, &mut rows);
+        let report = run(&workspace);
+        caught(&report, "row_not_of_plan", &format!("episodes/treatment/{seed}.parquet"), Some(1));
+    }
+    // What the base evaluated, as harvested episodes.
+    let workspace = Workspace::honest();
+    let mut rows: Vec<EpisodeRow> = workspace.rows("episodes/base/52004.parquet");
+    rows.iter_mut().for_each(|row| row.arm = "harvest".into());
+    workspace.unit("harvest", 52004, &mut rows);
+    caught(&run(&workspace), "row_not_of_plan", "episodes/harvest/52004.parquet", Some(1));
+}
+
+#[test]
+fn a_unit_without_its_calls_is_named() {
+    let workspace = Workspace::honest();
+    let file = "calls/treatment/52004.parquet";
+    workspace.forget(file);
+    let report = run(&workspace);
+    caught(&report, "unit_incomplete", file, None);
+    assert!(report.findings.iter().all(|f| f.rule == "unit_incomplete"), "{:?}", report.findings);
+    // Emptied, it says that nobody called.
+    workspace.put::<CallRow>(file, &mut []);
+    caught(&run(&workspace), "calls_differ", TREATED, Some(1));
+    // The harvest's too.
+    let workspace = Workspace::honest();
+    let harvested = "episodes/harvest/11001.parquet";
+    let mut rows: Vec<EpisodeRow> = (6..8).map(|i| episode("base", 11001, i, true)).collect();
+    for row in &mut rows {
+        (row.arm, row.event) = ("harvest".into(), Some("harvest".into()));
+    }
+    workspace.put(harvested, &mut rows);
+    caught(&run(&workspace), "unit_incomplete", "calls/harvest/11001.parquet", None);
+}
+
+/// The treatment without a trace of its adapter, under one seed or all.
+fn unadapted(seeds: &[i64]) -> Workspace {
+    let workspace = Workspace::honest();
+    for seed in seeds {
+        reseal(&workspace, &format!("episodes/treatment/{seed}.parquet"), |rows| {
+            for row in rows {
+                row.adapter_sha256 = None;
+                row.tokens_sha256 = row.tokens_sha256.take().map(|t| t.replace("treatment", "base"));
+            }
+        });
+    }
+    workspace
+}
+
+#[test]
+fn rows_without_the_adapter_of_their_arm_are_named() {
+    caught(&run(&unadapted(&[52004])), "row_not_of_plan", TREATED, Some(1));
+    let workspace = unadapted(&SEEDS);
+    workspace.delete("receipts/merge.json");
+    let report = run(&workspace);
+    caught(&report, "row_not_of_plan", TREATED, Some(1));
+    caught(&report, "adapter_changed_nothing", TREATED, None);
+    caught(&report, "receipt_missing", "receipts/merge.json", None);
+}
+
+#[test]
+fn a_live_arm_on_another_model_is_named_where_no_receipt_says_which() {
+    let workspace = Workspace::honest();
+    workspace.replan(&[("deploy = \"merged\"", "deploy = \"live\"")]);
+    for name in ["harvest", "train"] {
+        workspace.delete(&format!("receipts/{name}.json"));
+    }
+    let on = |model: &str| {
+        for seed in SEEDS {
+            let file = format!("episodes/treatment/{seed}.parquet");
+            reseal(&workspace, &file, |rows| {
+                rows.iter_mut().for_each(|row| row.model_sha256 = model.repeat(64));
+            });
+        }
+        run(&workspace)
+    };
+    assert!(on("m").findings.iter().all(|f| f.rule != "row_not_of_plan"));
+    let report = on("w");
+    caught(&report, "row_not_of_plan", TREATED, Some(1));
+    assert!(report.findings.iter().any(|f| f.detail.contains("the base arm ran mmmmmmmmmmmm…")));
+}
+
+#[test]
+fn a_file_that_a_receipt_is_bound_to_is_there_or_named_among_what_is_kept_elsewhere() {
+    let (file, list) = ("training/1.parquet", "data/demo/artifacts.toml");
+    let sha256 = Workspace::honest().sha256(file);
+    let bound_to = |hash: &str, kept: &str| {
+        let workspace = Workspace::honest();
+        workspace.forget(file);
+        let path = workspace.root().join("data/demo/receipts/train.json");
+        let mut signed: Value = serde_json::from_slice(&fs_err::read(path).unwrap()).unwrap();
+        signed["receipt"]["files"][file] = json!(hash);
+        workspace.signed("train", &signed["receipt"]);
+        workspace.text(list, kept);
+        let report = run(&workspace);
+        report.findings.iter().map(|f| (f.rule, f.file.clone())).collect::<Vec<_>>()
+    };
+    let missing = ("missing_file", "data/demo/receipts/train.json".to_string());
+    let named = |path: &str, hash: &str| format!("[\"{path}\"]\nsha256 = \"{hash}\"\n");
+    assert!(!bound_to(&sha256, &named(file, &sha256)).contains(&missing));
+    for (hash, kept) in [
+        ("", named(file, "")),
+        ("", String::new()),
+        ("0", named(file, "0")),
+        (sha256.as_str(), String::new()),
+        (sha256.as_str(), format!("# {sha256}\n")),
+        (sha256.as_str(), named("training/2.parquet", &sha256)),
+        (sha256.as_str(), named(file, &"0".repeat(64))),
+    ] {
+        assert!(bound_to(hash, &kept).contains(&missing), "{hash} {kept}");
+    }
+    let found = bound_to(&sha256, "[");
+    assert!(found.contains(&missing) && found.contains(&("unreadable_file", list.to_string())), "{found:?}");
+}
+
+#[test]
+fn a_line_of_the_ledger_that_says_nothing_is_named() {
+    let ledger = "data/seeds.jsonl";
+    for line in [
+        "{\"seed\": 52004, \"purpose\": \"evaluate\"",
+        "",
+        "[]",
+        "{\"seed\": \"52004\", \"purpose\": \"evaluate\", \"experiment\": \"gone\", \"at\": \"\"}",
+        "{\"seed\": -1, \"purpose\": \"evaluate\", \"experiment\": \"gone\", \"at\": \"\"}",
+        "{\"seed\": 7, \"purpose\": \"look\", \"experiment\": \"gone\", \"at\": \"\"}",
+        "{\"seed\": 7, \"purpose\": \"null\", \"experiment\": \"gone\"}",
+        "{\"seed\": 7, \"purpose\": \"null\", \"experiment\": \"gone\", \"at\": \"\", \"note\": 1}",
+        "{\"seed\": 52004, \"seed\": 7, \"purpose\": \"null\", \"experiment\": \"gone\", \"at\": \"\"}",
+    ] {
+        let workspace = Workspace::honest();
+        let own = fs_err::read_to_string(workspace.root().join(ledger)).unwrap();
+        workspace.text(ledger, &format!("{own}{line}\n{line}\n"));
+        let report = run(&workspace);
+        caught(&report, "unreadable_file", ledger, Some(5));
+        let said =
+            report.findings.iter().any(|f| f.detail.starts_with("line 5 ") && f.detail.contains("1 more"));
+        assert!(said && report.findings.len() == 1, "{line}: {:?}", report.findings);
+        // What a crash cut off at the end is put away when the next seed is spent.
+        workspace.text(ledger, &format!("{own}{{\"seed\": 52"));
+        assert!(run(&workspace).passed());
+    }
+}
+
+#[test]
+fn what_rows_say_moves_no_cursor() {
+    let workspace = Workspace::honest();
+    reseal(&workspace, TREATED, |rows| {
+        rows[5].task_id = "\u{1b}[2K\u{202e}\u{9b}31m\u{8}".into();
+        rows[6].family = "cara\u{1b}]0;van\u{7}".into();
+    });
+    let mut report = run(&workspace);
+    caught(&report, "row_not_of_plan", TREATED, Some(6));
+    let printed = "24\u{1b}[8m".to_string();
+    let verdict = Verdict::Mismatch;
+    let (place, reference) = ("a\u{7}b:1".to_string(), "derive:demo.\u{1b}c".to_string());
+    report.verdicts.push(Entry { place, reference, printed, recomputed: None, verdict, reason: None });
+    let shown = report.render(80);
+    let steers = |c: &char| (c.is_control() && *c != '\n') || *c == '\u{202e}';
+    assert_eq!(shown.chars().find(steers), None, "{shown:?}");
+    assert!(shown.contains("[2K") && shown.contains("24 [8m"), "{shown}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! receipts pass, and each number that is edited in a receipt signed anew is named.
 
 use super::attacks::{caught, run};
-use super::workspace::Workspace;
+use super::workspace::{Workspace, calls};
 use crate::audit::AuditReport;
 use crate::episode::row::{CallRow, EpisodeRow};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn found(report: &AuditReport, rule: &str, words: &str) {
     assert!(hit, "{rule}: {words} is not among {:#?}", report.findings);
 }
 
-/// The headroom receipt under a plan; receipts from before cores.
+/// The headroom receipt under a plan.
 fn headroom(workspace: &Workspace, plan_sha256: &str) {
     let mut receipt = workspace.headroom();
     receipt["plan_sha256"] = json!(plan_sha256);
@@ -160,7 +160,7 @@ fn a_mean_on_its_ceiling_is_no_room() {
     headroom(&workspace, &plan_sha256);
     let report = run(&workspace);
     found(&report, "headroom", "`passed` is true, the rows give false");
-    found(&report, "headroom", "`cores.caravan.baseline` is missing");
+    found(&report, "headroom", "`baseline_ceiling` is null, the plan says 0.25");
 }
 
 /// A gate on the shapes of the calibration episodes, with a call for each; two of an episode in the middle.
@@ -188,33 +188,6 @@ fn killing(among: &str, shape: &str, at_least: f64) -> (Workspace, Value) {
     });
     workspace.signed("kill", &receipt);
     (workspace, receipt)
-}
-
-/// An episode's tokens as its calls took them.
-fn calls(row: &EpisodeRow) -> Vec<CallRow> {
-    let turns = row.turns;
-    (0..turns)
-        .map(|turn| CallRow {
-            experiment: row.experiment.clone(),
-            arm: row.arm.clone(),
-            task_id: row.task_id.clone(),
-            family: row.family.clone(),
-            level: row.level,
-            seed: row.seed,
-            rollout: row.rollout,
-            turn,
-            prompt_tokens: row.prompt_tokens.map(|n| n / turns),
-            completion_tokens: row.completion_tokens.map(|n| n / turns),
-            finish_reason: row.finish_reason.clone(),
-            prompt_sha256: None,
-            tokens_sha256: None,
-            logprobs_sha256: None,
-            parse_ok: Some(true),
-            action_ok: Some(true),
-            wall_ms: 1,
-            row_sha256: String::new(),
-        })
-        .collect()
 }
 
 const BOTH: &str = "[\"stop\", \"length\"]";
@@ -319,12 +292,13 @@ fn a_training_on_another_harvest_is_named() {
         &fs_err::read(workspace.root().join("data/demo/receipts/harvest.json")).unwrap(),
     )
     .unwrap();
-    receipt["harvest_sha256"] = harvest["sha256"].clone();
-    workspace.signed("train", &receipt);
-    assert!(run(&workspace).passed());
+    assert!(receipt["harvest_sha256"] == harvest["sha256"] && run(&workspace).passed());
     receipt["harvest_sha256"] = json!("0".repeat(64));
     workspace.signed("train", &receipt);
     found(&run(&workspace), "training", "`harvest_sha256` is");
+    receipt.as_object_mut().unwrap().remove("harvest_sha256");
+    workspace.signed("train", &receipt);
+    found(&run(&workspace), "training", "`harvest_sha256` is missing");
 }
 
 /// Two experiments on copies of one file and one on another; the ledger holds their events in order.

@@ -89,6 +89,7 @@ fn drawn(number: u64) -> Workspace {
                 let of_arm = if arm == "base" { 0..1 } else { 0..trainings.max(1) };
                 for (training, rollout) in of_arm.flat_map(|t| (0..rollouts).map(move |r| (t, r))) {
                     let mut row = episode(arm, seed, index, false);
+                    row.plan_sha256 = String::new();
                     // Tasks come back under every seed in half of the sets.
                     row.task_id = if number.is_multiple_of(2) {
                         format!("t{index:02}")

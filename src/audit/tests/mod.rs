@@ -10,5 +10,6 @@ pub mod golden;
 mod plan_rules;
 mod reference;
 mod statistics;
+mod texts;
 mod third_road;
 mod workspace;

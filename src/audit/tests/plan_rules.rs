@@ -27,6 +27,15 @@ fn decided(change: impl FnOnce(&mut Value)) -> AuditReport {
 }
 
 #[test]
+fn rows_and_receipts_without_their_plan_are_named() {
+    let workspace = Workspace::honest();
+    workspace.delete("experiment.toml");
+    caught(&run(&workspace), "plan_lock", "data/demo/experiment.toml", None);
+    workspace.text("data/other/receipts/train.json", "{}");
+    caught(&run(&workspace), "plan_lock", "data/other/experiment.toml", None);
+}
+
+#[test]
 fn a_lock_edited_or_of_another_plan_is_named() {
     let workspace = Workspace::honest();
     workspace.replace("data/demo/receipts/plan-evaluate.json", "0.03", "0.02");
@@ -93,12 +102,13 @@ fn each_missing_receipt_is_named() {
         workspace.delete(&file);
         caught(&run(&workspace), "receipt_missing", &file, None);
     }
-    // Nothing is asked of rows that were imported without a plan.
+    // Without the plan nothing else can be asked, and that is the finding.
     let workspace = Workspace::honest();
     for file in ["experiment.toml", "receipts/decision.json", "receipts/plan-evaluate.json"] {
         workspace.delete(file);
     }
-    assert!(run(&workspace).findings.is_empty());
+    let findings = run(&workspace).findings;
+    assert!(findings.len() == 1 && findings[0].rule == "plan_lock", "{findings:#?}");
 }
 
 #[test]
@@ -179,10 +189,7 @@ fn a_verdict_needs_the_receipt_that_gives_it() {
     }
     let refused = undecided("verdict = \"design-negative\"");
     refused.calibrate(|i| i < 6);
-    let mut receipt = refused.headroom();
-    receipt["base"] = json!({"brinework": 1.0, "caravan": 0.0});
-    receipt["passed"] = json!(false);
-    refused.signed("headroom", &receipt);
+    refused.signed("headroom", &refused.headroom_of(6.0, 0.0));
     let report = run(&refused);
     assert!(report.findings.iter().all(|finding| finding.rule == "gate_bypassed"), "{:?}", report.findings);
     caught(&report, "gate_bypassed", "receipts/headroom.json", None);

@@ -43,6 +43,7 @@ fn row(arm: &str, task: usize, rollout: usize, reward: f64) -> EpisodeRow {
         reward: Some(reward),
         solved: Some(reward == 1.0),
         train_seed: None,
+        plan_sha256: String::new(),
         ..episode(arm, 1, task as i64, false)
     }
 }

@@ -1,6 +1,7 @@
 //! A small honest workspace for the tests, and the tools of someone who tampers with it.
 
-use crate::episode::row::{EpisodeRow, HarvestRow, Row, TrainingRow};
+use super::texts::{CLAIM, PLAN, REPORT};
+use crate::episode::row::{CallRow, EpisodeRow, HarvestRow, Row, TrainingRow};
 use crate::episode::{chain, hashes, table};
 use crate::experiment::{Plan, Stage, lock};
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ impl Workspace {
             for (arm, every) in [("base", 4), ("treatment", 2)] {
                 let mut rows: Vec<EpisodeRow> =
                     (0..12).map(|i| episode(arm, seed, i, i % every == 0)).collect();
-                workspace.put(&format!("episodes/{arm}/{seed}.parquet"), &mut rows);
+                workspace.unit(arm, seed, &mut rows);
             }
         }
         workspace.calibrate(|i| i % 4 == 0);
@@ -71,9 +72,12 @@ impl Workspace {
             "contributing_families": 1, "rejects": {"too_long": 1}, "files": self.bound(&["harvest/11001.parquet"]),
         }));
         let [adapter, _] = WEIGHTS.map(crate::hash::sha256_hex);
+        let harvest = fs_err::read_to_string(self.data("receipts/harvest.json")).unwrap();
+        let harvest: Value = serde_json::from_str(&harvest).unwrap();
         self.signed(
             "train",
             &json!({
+                "harvest_sha256": harvest["sha256"],
                 "plan_sha256": plan_sha256(Stage::Train), "train_seed": 1, "adapter_sha256": adapter,
                 "model_sha256": "m".repeat(64), "steps": 2, "tokens": 18, "first_loss": 0.5, "last_loss": 0.5,
                 "rows": 2, "skipped_too_long": 1,
@@ -89,7 +93,14 @@ impl Workspace {
     pub fn calibrate(&self, solved: impl Fn(i64) -> bool) {
         let mut rows: Vec<EpisodeRow> = (0..12).map(|i| episode("base", 31001, i, solved(i))).collect();
         rows.iter_mut().for_each(|row| row.event = Some("calibrate".into()));
-        self.put("episodes/base/31001.parquet", &mut rows);
+        self.unit("base", 31001, &mut rows);
+    }
+
+    /// Writes a unit's episodes and their calls.
+    pub fn unit(&self, arm: &str, seed: i64, rows: &mut [EpisodeRow]) {
+        self.put(&format!("episodes/{arm}/{seed}.parquet"), rows);
+        let mut calls: Vec<CallRow> = rows.iter().flat_map(calls).collect();
+        self.put(&format!("calls/{arm}/{seed}.parquet"), &mut calls);
     }
 
     /// The merge receipt of the weights on disk.
@@ -103,9 +114,25 @@ impl Workspace {
 
     /// The headroom receipt of the honest rows: two of six tasks, and one of six.
     pub fn headroom(&self) -> Value {
+        self.headroom_of(2.0, 1.0)
+    }
+
+    /// The headroom receipt where that many of six tasks of each family are solved.
+    pub fn headroom_of(&self, brinework: f64, caravan: f64) -> Value {
+        let feasible = |solved: f64| 1.0 - solved / 6.0 > 0.03;
+        let core = |family: &str, solved: f64| {
+            json!({
+                "families": [family], "baseline": solved / 6.0, "required": solved / 6.0 + 0.03,
+                "possible_gain": 1.0 - solved / 6.0, "feasible": feasible(solved),
+            })
+        };
         json!({
-            "passed": true, "plan_sha256": plan_sha256(Stage::Evaluate), "ceiling": 1.0, "minimum_delta": 0.03,
-            "base": {"brinework": 2.0 / 6.0, "caravan": 1.0 / 6.0},
+            "passed": feasible(brinework) && feasible(caravan), "plan_sha256": plan_sha256(Stage::Evaluate),
+            "ceiling": 1.0, "minimum_delta": 0.03,
+            "base": {"brinework": brinework / 6.0, "caravan": caravan / 6.0},
+            "cores": {"brinework": core("brinework", brinework), "caravan": core("caravan", caravan)},
+            "baseline": (brinework + caravan) / 12.0, "baseline_ceiling": null,
+            "files": self.bound(&["episodes/base/31001.parquet"]),
         })
     }
 
@@ -216,6 +243,15 @@ impl Workspace {
         fs_err::remove_file(self.data(relative)).unwrap();
     }
 
+    /// Deletes a data file together with its entry in `hashes.json`.
+    pub fn forget(&self, relative: &str) {
+        self.delete(relative);
+        let listed = fs_err::read(self.data("hashes.json")).unwrap();
+        let mut listed: Value = serde_json::from_slice(&listed).unwrap();
+        assert!(listed.as_object_mut().unwrap().remove(relative).is_some(), "{relative}");
+        self.text("data/demo/hashes.json", &listed.to_string());
+    }
+
     /// Cuts a data file short.
     pub fn truncate(&self, relative: &str, bytes: usize) {
         let old = fs_err::read(self.data(relative)).unwrap();
@@ -257,6 +293,39 @@ pub fn plan_sha256(stage: Stage) -> String {
     crate::hash::sha256_json(&lock::section(plan(), stage).unwrap()).unwrap()
 }
 
+/// An episode's tokens as its calls took them.
+pub fn calls(row: &EpisodeRow) -> Vec<CallRow> {
+    let turns = row.turns;
+    (0..turns)
+        .map(|turn| CallRow {
+            experiment: row.experiment.clone(),
+            arm: row.arm.clone(),
+            task_id: row.task_id.clone(),
+            family: row.family.clone(),
+            level: row.level,
+            seed: row.seed,
+            rollout: row.rollout,
+            turn,
+            prompt_tokens: row.prompt_tokens.map(|n| n / turns),
+            completion_tokens: row.completion_tokens.map(|n| n / turns),
+            finish_reason: row.finish_reason.clone(),
+            prompt_sha256: None,
+            tokens_sha256: None,
+            logprobs_sha256: None,
+            parse_ok: Some(true),
+            action_ok: Some(true),
+            wall_ms: 1,
+            row_sha256: String::new(),
+        })
+        .collect()
+}
+
+/// The id of the task at this place of a seed: six of each family.
+pub fn task(seed: i64, index: i64) -> String {
+    let family = if index < 6 { "brinework" } else { "caravan" };
+    format!("{family}/L1/{seed}/{}", index % 6)
+}
+
 /// One honest episode.
 pub fn episode(arm: &str, seed: i64, index: i64, solved: bool) -> EpisodeRow {
     let treated = arm != "base";
@@ -276,7 +345,7 @@ pub fn episode(arm: &str, seed: i64, index: i64, solved: bool) -> EpisodeRow {
         environment: "gym".into(),
         family: if index < 6 { "brinework" } else { "caravan" }.into(),
         level: 1,
-        task_id: format!("task/{seed}/{index:02}"),
+        task_id: task(seed, index),
         split: if index < 6 { "held_out" } else { "train" }.into(),
         stratum: None,
         seed,
@@ -345,128 +414,3 @@ fn step(number: i64) -> TrainingRow {
         row_sha256: String::new(),
     }
 }
-
-const PLAN: &str = r#"
-title = "A demo"
-[model]
-source = "smollm2-135m-instruct"
-[harness]
-[tasks]
-environment = "gym"
-train = ["caravan"]
-held_out = ["brinework"]
-levels = [1]
-per_family = 6
-[harvest]
-minimum_rows = 3
-minimum_families = 1
-[seeds]
-calibrate = [31001]
-harvest = [11001]
-evaluate = [52004, 52005]
-train = [1]
-[[arms]]
-name = "base"
-[[arms]]
-name = "treatment"
-adapter = "receipt:train"
-deploy = "merged"
-[[gates]]
-kind = "headroom"
-ceiling = 1.0
-minimum_delta = 0.03
-[decision]
-rule = "three-way"
-metric = { estimator = "paired_delta", of = "reward" }
-minimum_delta = 0.03
-"#;
-
-const REPORT: &str = r#"+++
-title = "A demo"
-lifecycle = "finished"
-verdict = "positive"
-started = 2026-12-01
-ended = 2026-12-01
-plain = { idea = "i", question = "q", found = "From [0.25](derive:demo.base) up.", matters = "m" }
-[[cards]]
-label = "Reward"
-value = "[25%](derive:demo.base) → [50%](derive:demo.treatment)"
-[derivations.base]
-data = "episodes"
-estimator = "mean"
-of = "reward"
-arms = ["base"]
-[derivations.treatment]
-data = "episodes"
-estimator = "mean"
-of = "reward"
-arms = ["treatment"]
-[derivations.delta]
-data = "episodes"
-estimator = "paired_delta"
-of = "reward"
-arms = ["base", "treatment"]
-[derivations.by_family]
-data = "episodes"
-estimator = "paired_delta"
-of = "reward"
-arms = ["base", "treatment"]
-by = "family"
-[derivations.flips]
-data = "episodes"
-estimator = "flips"
-arms = ["base", "treatment"]
-[derivations.kept]
-data = "harvest"
-estimator = "share"
-of = "kept"
-[derivations.longest]
-data = "episodes"
-estimator = "max"
-of = "completion_tokens"
-where = { finish_reason = "stop" }
-[derivations.bar]
-data = "plan"
-estimator = "value"
-of = "decision.minimum_delta"
-[derivations.harvested]
-data = "receipts"
-estimator = "value"
-of = "harvest.rows"
-[derivations.human]
-data = "facts"
-estimator = "value"
-of = "human"
-[derivations.unwritten]
-data = "episodes"
-estimator = "mean"
-of = "think_tokens"
-arms = ["base"]
-+++
-
-The change is [+0.250](derive:demo.delta) over [24](derive:demo.delta.n) tasks, p = [0.031](derive:demo.delta.p),
-standard error [0.090](derive:demo.delta.se) on [23](derive:demo.delta.df) degrees of freedom.
-By family: [+0.17](derive:demo.by_family/brinework) and [+0.33](derive:demo.by_family/caravan).
-Gained [6](derive:demo.flips.gained), lost [0](derive:demo.flips.lost), both [6](derive:demo.flips.both), net [+6](derive:demo.flips).
-Kept [75%](derive:demo.kept) of [4 samples](derive:demo.harvested). The longest stopped reply took [120](derive:demo.longest) tokens.
-The bar is [+0.03](derive:demo.bar); people reach [0.93](derive:demo.human).
-"#;
-
-const CLAIM: &str = r#"+++
-id = "C0001"
-title = "It commits an answer"
-status = "promising"
-population = "tasks"
-[derivations.pass]
-experiment = "demo"
-data = "episodes"
-estimator = "pass_at_k"
-k = 1
-arms = ["treatment"]
-[[history]]
-date = 2026-12-01
-status = "promising"
-evidence = ["derive:demo.delta"]
-+++
-Reward rose by [+0.25](derive:demo.delta); [0.5](derive:C0001.pass) of tasks are solved.
-"#;

@@ -57,8 +57,9 @@ pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection
         warnings: Vec::new(),
     };
     let mut omitted = 0usize;
+    let mut read: Vec<(bool, Source)> = Vec::new();
     for file in &table.files {
-        let mut used = 0;
+        let (mut used, mut passed) = (0, false);
         for arm in
             arm.and_then(|position| file.rows.values(position)).into_iter().flat_map(Values::different_texts)
         {
@@ -75,7 +76,7 @@ pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection
             (0..file.rows.rows()).filter(|index| asked.iter().flatten().all(|one| one.holds(*index)));
         for index in passing.take(if asked.is_some() { usize::MAX } else { 0 }) {
             let row = file.rows.row(index);
-            used += 1;
+            passed = true;
             let mut value = of.map_or(Cell::Null, |position| row.cell(position));
             if of.is_some() && value.is_null() {
                 match derivation.nulls {
@@ -102,18 +103,20 @@ pub fn select<'a>(table: &'a Table, derivation: &Derivation) -> Result<Selection
             if let Some(label) = by.map(|position| row.cell(position)).filter(|label| !label.is_null()) {
                 out.groups.entry(label.to_string()).or_default().push(out.rows.len());
             }
+            used += 1;
             out.rows.push(Chosen { row, of: value });
         }
-        out.sources.push(Source {
+        let source = Source {
             path: file.path.clone(),
             sha256: file.sha256.clone(),
             rows_used: used,
             rows_total: file.rows.rows(),
-        });
+        };
+        read.push((passed, source));
     }
-    if !out.rows.is_empty() {
-        out.sources.retain(|source| source.rows_used > 0);
-    }
+    // A file of which rows were only left out was read all the same.
+    let all = out.rows.is_empty();
+    out.sources = read.into_iter().filter(|(passed, _)| all || *passed).map(|(_, source)| source).collect();
     if omitted > 0 {
         let text = format!(
             "{omitted} of {} rows have no `{}` and are left out",
@@ -287,7 +290,7 @@ mod tests {
         let e = sum("").unwrap_err().to_string();
         assert!(e.contains("row 2") && e.contains("nulls = \"omit\""), "{e}");
         let (n, _, warnings, sources) = sum("nulls = \"omit\"").unwrap();
-        assert_eq!((n, warnings, sources), (2, vec!["missing_rows".to_string()], vec![(3, 3)]));
+        assert_eq!((n, warnings, sources), (2, vec!["missing_rows".to_string()], vec![(2, 3)]));
         assert_eq!(sum("nulls = \"zero\"").unwrap().0, 3);
     }
 }

@@ -81,10 +81,12 @@ fn provenance_of(root: &Path, path: String, sha256: String) -> Result<Provenance
         said.retain(|(label, _)| label != "file" && label != "sha256");
         (word("file"), word("sha256"), said)
     });
-    Ok(ProvenanceInput { sources: sources.collect(), path, source, sha256 })
+    let null_rewards = value["null_rewards"].as_u64().and_then(|n| usize::try_from(n).ok());
+    Ok(ProvenanceInput { sources: sources.collect(), path, source, sha256, null_rewards })
 }
 
-/// Every value that is stated, under its keys in words; what is null or empty is left out.
+/// Every value that is stated, under its keys in words, columns of a mapping under their names; what is null or
+/// empty is left out.
 fn labels(before: &str, value: &Value, out: &mut Vec<(String, String)>) {
     let mut add = |text: String| {
         if !text.is_empty() {
@@ -95,7 +97,7 @@ fn labels(before: &str, value: &Value, out: &mut Vec<(String, String)>) {
         Value::Null => {}
         Value::Object(map) => {
             for (key, inner) in map {
-                let key = key.replace('_', " ");
+                let key = if before == "mapping" { key.clone() } else { key.replace('_', " ") };
                 labels(&if before.is_empty() { key } else { format!("{before}: {key}") }, inner, out);
             }
         }
@@ -146,11 +148,21 @@ mod tests {
     fn provenance_is_read_from_files_alone() {
         let dir = tempfile::tempdir().unwrap();
         let of = |path: &str| provenance_of(dir.path(), path.to_string(), "f".into());
-        fs_err::write(dir.path().join("a.json"), r#"{"sources": [{"file": "x.eval", "model_name": "m"}]}"#)
-            .unwrap();
-        let said = of("a.json").unwrap().sources;
+        fs_err::write(
+            dir.path().join("a.json"),
+            r#"{"sources": [{"file": "x.eval", "model_name": "m",
+                "mapping": {"task_id": "column `q`"}}], "null_rewards": 1}"#,
+        )
+        .unwrap();
+        let read = of("a.json").unwrap();
+        assert_eq!(read.null_rewards, Some(1));
+        let said = read.sources;
         assert_eq!(said[0].0, "x.eval");
-        assert_eq!(said[0].2, [("model name".to_string(), "m".to_string())]);
+        assert_eq!(
+            said[0].2,
+            [("model name", "m"), ("mapping: task_id", "column `q`")]
+                .map(|(a, b)| (a.to_string(), b.to_string()))
+        );
         fs_err::write(dir.path().join("b.json"), "{").unwrap();
         assert!(of("b.json").is_err_and(|e| e.to_string().contains("is not JSON")));
         fs_err::create_dir(dir.path().join("c.json")).unwrap();

@@ -1,13 +1,14 @@
 //! Numbers, derivations, claims and the audit as the site takes them.
 
 use super::Workspace;
+use super::parts::{self, count, interval, style};
 use super::recipe::{estimator_id, recipe};
 use crate::audit::{self, AuditReport, sql};
 use crate::claims::Texts;
 use crate::claims::book::Entry;
-use crate::claims::derivation::{Derivation, Estimator, PARTS, Reference};
+use crate::claims::derivation::{Estimator, PARTS, Reference};
 use crate::claims::ledger::Claim;
-use crate::claims::number::{self, Style};
+use crate::claims::number;
 use crate::claims::value::{Derived, Evaluated, Number};
 use crate::error::{Error, Result};
 use crate::site::input::{
@@ -16,26 +17,10 @@ use crate::site::input::{
 };
 use crate::stats::registry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// Place of a value that charts and tables take, rather than a text.
 pub(super) const STATISTICS: &str = "statistics";
-/// Parts that count things: printed as whole numbers.
-const COUNTS: &[&str] = &["n", "gained", "lost", "both", "neither"];
-
-/// How a part of a derivation is printed where no text prints it.
-pub(super) fn style(derivation: &Derivation, part: &str) -> Style {
-    if COUNTS.contains(&part) {
-        return Style { thousands: true, ..Style::plain(0) };
-    }
-    let declared = derivation.format.as_deref().and_then(|f| Style::parse(f).ok());
-    match part {
-        "p" | "non_inferiority_p" | "equivalence_p" => Style::plain(4),
-        "share" | "zero_share" | "rollout_share" => Style::plain(3),
-        "df" => Style::plain(0),
-        "se" | "mde" => Style { plus: false, ..declared.unwrap_or(Style::plain(3)) },
-        _ => declared.unwrap_or(Style::plain(3)),
-    }
-}
 
 /// All results of a derivation: the total, then each row.
 fn results(derived: &Derived) -> impl Iterator<Item = (Option<&String>, &Evaluated)> {
@@ -44,17 +29,6 @@ fn results(derived: &Derived) -> impl Iterator<Item = (Option<&String>, &Evaluat
 
 fn reference(entry: &Entry, row: Option<&String>, part: &str) -> Reference {
     Reference { scope: entry.scope.clone(), id: entry.id.clone(), row: row.cloned(), part: part.to_string() }
-}
-
-/// The interval as text, when the result has one: `[low, high]` at the value's precision.
-fn interval(derivation: &Derivation, evaluated: &Evaluated) -> Option<String> {
-    let end = |part: &str| Some(number::format(evaluated.parts.get(part)?.get()?, &style(derivation, part)));
-    Some(format!("[{}, {}]", end("low")?, end("high")?))
-}
-
-fn count(derivation: &Derivation, evaluated: &Evaluated) -> Option<String> {
-    let n = evaluated.parts.get("n")?.get()?;
-    Some(format!("{} {}", number::format(n, &style(derivation, "n")), evaluated.unit).trim().to_string())
 }
 
 /// Every number of every derivation by its address, with the audit's verdict.
@@ -82,9 +56,11 @@ pub(super) fn numbers(workspace: &Workspace) -> Result<BTreeMap<String, NumberIn
                     row: row.cloned(),
                     part: part.clone(),
                     value: value.clone(),
-                    text: number::print(value, &style(&entry.derivation, part)),
-                    interval: (part == "value").then(|| interval(&entry.derivation, evaluated)).flatten(),
-                    n: count(&entry.derivation, evaluated),
+                    text: number::print(value, &style(&entry.derivation, row, part, value)),
+                    interval: (part == "value")
+                        .then(|| interval(&entry.derivation, row, evaluated))
+                        .flatten(),
+                    n: count(evaluated),
                     method: evaluated.method.as_ref().map(|method| match evaluated.level {
                         Some(level) => format!("{method}, at {:.0}%", level * 100.0),
                         None => method.clone(),
@@ -243,7 +219,7 @@ fn coverage_of(table: &str) -> Result<Vec<CoverageInput>> {
 
 /// A claim's page.
 pub(super) fn claim(claim: &Claim, workspace: &Workspace) -> ClaimInput {
-    let mut forest = Vec::new();
+    let mut rows: Vec<(&Reference, &str, &Evaluated)> = Vec::new();
     let sides = [("", claim.evidence().collect::<Vec<_>>()), ("against", claim.against().collect())];
     for (note, reference) in sides.into_iter().flat_map(|(note, all)| all.into_iter().map(move |r| (note, r)))
     {
@@ -254,9 +230,11 @@ pub(super) fn claim(claim: &Claim, workspace: &Workspace) -> ClaimInput {
                 Some(row) => derived.rows.get(row),
                 None => Some(&derived.total),
             };
-            forest.extend(evaluated.map(|e| estimate(&entry.scope, note, e)));
+            rows.extend(evaluated.map(|e| (reference, note, e)));
         }
     }
+    let labels = parts::labels(rows.iter().map(|(reference, ..)| *reference));
+    let forest = labels.iter().zip(&rows).map(|(label, (_, note, e))| estimate(label, note, e)).collect();
     ClaimInput {
         id: claim.id.clone(),
         title: claim.title.clone(),
@@ -309,7 +287,7 @@ pub(super) fn estimate(label: &str, note: &str, evaluated: &Evaluated) -> Estima
 }
 
 /// Every derivation's page.
-pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>> {
+pub(super) fn derivations(root: &Path, workspace: &Workspace) -> Result<Vec<DerivationInput>> {
     let verdicts = worst(&workspace.audit);
     let mut places: BTreeMap<(String, String), Vec<AuditEntry>> = BTreeMap::new();
     for entry in workspace.audit.verdicts.iter().filter(|e| e.place != STATISTICS) {
@@ -332,9 +310,7 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
                 if let Some((v, _)) = verdicts.get(address.as_str()) {
                     lowest = lowest.min(*v);
                 }
-                let count = row.is_none() && derivation.estimator.is_family();
-                let style = if count { Style::plain(0) } else { style(derivation, part) };
-                parts.push((part.clone(), number::print(value, &style)));
+                parts.push((part.clone(), number::print(value, &style(derivation, row, part, value))));
             }
             shown.push((row.cloned(), parts));
         }
@@ -343,7 +319,7 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
         out.push(DerivationInput {
             scope: entry.scope.clone(),
             id: entry.id.clone(),
-            recipe: recipe(derivation, &entry.experiment),
+            recipe: recipe(derivation, &entry.experiment, parts::margin_is_locked(root, entry)?),
             toml: toml::to_string(derivation).unwrap_or_default(),
             estimator,
             formula: known.map_or_else(String::new, |e| e.formula.to_string()),
@@ -354,7 +330,7 @@ pub(super) fn derivations(workspace: &Workspace) -> Result<Vec<DerivationInput>>
                 &files.unwrap_or_else(|| derived.sources.iter().map(|s| s.path.clone()).collect()),
             ),
             results: shown,
-            warnings: derived.total.warnings.clone(),
+            warnings: parts::warnings(&workspace.book, entry, derived),
             sources: sources(derived),
             audit: places.remove(&(entry.scope.clone(), entry.id.clone())).unwrap_or_default(),
             verdict: lowest,

@@ -2,7 +2,7 @@
 
 use super::evidence::{computed, estimate, sources};
 use super::recipe::word;
-use super::{Workspace, caption, data};
+use super::{Workspace, caption, data, rescored};
 use crate::claims::derivation::{Derivation, Reference};
 use crate::claims::report::{Figure, FigureKind};
 use crate::claims::texts::ExperimentText;
@@ -92,6 +92,7 @@ pub(super) fn experiment(
             .map(|a| (a.date.to_string(), a.text.clone()))
             .collect(),
         decision: decision(&folder)?,
+        rescores: rescored::rescores(&folder)?,
         arms: plan.iter().flat_map(arms).collect(),
         coverage: plan.as_ref().map(|p| coverage(&folder, p)).transpose()?.unwrap_or_default(),
         files: data::files(&folder)?,

@@ -5,7 +5,9 @@ mod caption;
 mod data;
 mod evidence;
 mod experiment;
+mod parts;
 mod recipe;
+mod rescored;
 
 use crate::audit::{self, AuditReport};
 use crate::claims::{Book, Texts, check};
@@ -93,7 +95,7 @@ pub fn publication(root: &Path, workspace: &Workspace) -> Result<Publication> {
         experiments,
         imports,
         claims,
-        derivations: evidence::derivations(workspace)?,
+        derivations: evidence::derivations(root, workspace)?,
         numbers,
         audit: evidence::audit_page(&workspace.audit),
         judged: Some(evidence::judged(&workspace.audit)),

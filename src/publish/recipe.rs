@@ -24,8 +24,8 @@ pub(super) fn word(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// The recipe in sentences.
-pub(super) fn recipe(derivation: &Derivation, experiment: &str) -> Vec<String> {
+/// The recipe in sentences; `locked` says whether its margin is the one that the plan was locked with.
+pub(super) fn recipe(derivation: &Derivation, experiment: &str, locked: bool) -> Vec<String> {
     let mut out = Vec::new();
     let of = declare::column(derivation).unwrap_or_default();
     match derivation.data {
@@ -103,7 +103,8 @@ pub(super) fn recipe(derivation: &Derivation, experiment: &str) -> Vec<String> {
         out.push("Take the interval over tasks and training seeds together.".into());
     }
     if let Some(margin) = derivation.margin {
-        out.push(format!("Hold it against the margin {margin}, which was declared beforehand."));
+        let whence = if locked { "locked with the plan" } else { "declared in this derivation" };
+        out.push(format!("Hold it against the margin {margin}, {whence}."));
     }
     out
 }
@@ -141,7 +142,7 @@ mod tests {
     }
 
     fn said(text: &str) -> String {
-        recipe(&declared(text), "demo").join(" ")
+        recipe(&declared(text), "demo", false).join(" ")
     }
 
     #[test]
@@ -185,6 +186,14 @@ mod tests {
         }
         let text = said("data = \"derivations\"\nestimator = \"value\"\nof = \"1 - base\"");
         assert_eq!(text, "Work out `1 - base` from the numbers of those derivations.");
+    }
+
+    #[test]
+    fn a_margin_is_locked_only_where_the_plan_has_it() {
+        let text = "data = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"a\", \"b\"]\nmargin = 0.05";
+        assert!(said(text).ends_with("Hold it against the margin 0.05, declared in this derivation."));
+        let locked = recipe(&declared(text), "demo", true).join(" ");
+        assert!(locked.ends_with("Hold it against the margin 0.05, locked with the plan."), "{locked}");
     }
 
     #[test]

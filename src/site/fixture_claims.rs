@@ -1,7 +1,10 @@
-//! The two claims of the publication made by hand: one with evidence on both sides, and one that would replace it.
+//! Claims and imports of the publication made by hand: a claim with evidence on both sides, one that would replace it, and rows of
+//! another program.
 
-use super::fixtures::estimate;
-use super::input::{ChangeInput, ClaimInput};
+use super::fixtures::{estimate, file};
+use super::input::{ChangeInput, ClaimInput, FileInput, ImportInput, ProvenanceInput};
+use crate::hash::sha256_hex;
+use std::path::Path;
 
 pub fn claims() -> Vec<ClaimInput> {
     vec![
@@ -42,5 +45,32 @@ fn change(date: &str, status: &str, evidence: &[&str], against: &[&str]) -> Chan
         status: status.into(),
         evidence: addresses(evidence),
         against: addresses(against),
+    }
+}
+
+/// Rows of another program, whose name of a file means harm.
+pub fn import(folder: &Path) -> ImportInput {
+    let said = |label: &str, value: &str| (label.to_string(), value.to_string());
+    let record = file(folder, "imported/base.json", 1);
+    let provenance = ProvenanceInput {
+        path: record.path,
+        source: record.source,
+        sha256: record.sha256,
+        null_rewards: Some(1),
+        sources: vec![(
+            "samples_<b>gsm8k</b>.jsonl".into(),
+            sha256_hex(b"samples"),
+            vec![
+                said("format", "lm-eval"),
+                said("program", "lm-evaluation-harness"),
+                said("mapping: reward", "exact_match"),
+            ],
+        )],
+    };
+    let rows = file(folder, "imported/base.parquet", 4);
+    ImportInput {
+        slug: "elsewhere".into(),
+        files: vec![FileInput { provenance: Some(provenance), ..rows }],
+        cited_by: vec!["C0001".into()],
     }
 }

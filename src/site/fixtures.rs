@@ -155,33 +155,7 @@ pub fn slopes() -> ChartInput {
     ChartInput::Slope { left: "base".into(), right: "treatment".into(), tasks }
 }
 
-/// Rows of another program, whose name of a file means harm.
-fn import(folder: &Path) -> ImportInput {
-    let said = |label: &str, value: &str| (label.to_string(), value.to_string());
-    let record = file(folder, "imported/base.json", 1);
-    let provenance = ProvenanceInput {
-        path: record.path,
-        source: record.source,
-        sha256: record.sha256,
-        sources: vec![(
-            "samples_<b>gsm8k</b>.jsonl".into(),
-            sha256_hex(b"samples"),
-            vec![
-                said("format", "lm-eval"),
-                said("program", "lm-evaluation-harness"),
-                said("mapping: reward", "exact_match"),
-            ],
-        )],
-    };
-    let rows = file(folder, "imported/base.parquet", 4);
-    ImportInput {
-        slug: "elsewhere".into(),
-        files: vec![FileInput { provenance: Some(provenance), ..rows }],
-        cited_by: vec!["C0001".into()],
-    }
-}
-
-fn file(folder: &Path, path: &str, rows: usize) -> FileInput {
+pub(super) fn file(folder: &Path, path: &str, rows: usize) -> FileInput {
     let bytes = format!("rows of {path}\n").repeat(rows).into_bytes();
     let source = folder.join(path);
     fs_err::create_dir_all(source.parent().unwrap()).unwrap();
@@ -256,6 +230,7 @@ fn demo(folder: &Path) -> ExperimentInput {
     }
     };
     ExperimentInput {
+        rescores: Vec::new(),
         slug: "demo".into(),
         title: "Does a self-harvested adapter teach SmolLM2 to commit an answer?".into(),
         tagline: "Sound working, and at last a line that a checker can read".into(),
@@ -432,7 +407,7 @@ pub fn publication(folder: &Path) -> Publication {
     let long = "A deliberately long title that goes on about adapters, harvests, answer lines, token budgets and the \
                 several hyphenated, half-forgotten, not-quite-decided questions behind a run which starved before it began";
     Publication {
-        imports: vec![import(folder)],
+        imports: vec![super::fixture_claims::import(folder)],
         judged: None,
         title: "Answer seam lab".into(),
         description: "Small experiments on whether a small model hands in what it knows.".into(),

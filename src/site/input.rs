@@ -151,6 +151,8 @@ pub struct ExperimentInput {
     pub amendments: Vec<(String, String)>,
     /// The decision, once made.
     pub decision: Option<DecisionInput>,
+    /// Rescores under repaired verifiers, the first one first.
+    pub rescores: Vec<RescoreInput>,
     /// Arms and how they are prompted and decoded: name and description in words.
     pub arms: Vec<(String, String)>,
     /// Episodes there are of those planned, by arm: name, there, planned.
@@ -291,6 +293,34 @@ pub struct DecisionInput {
     pub looks: Option<usize>,
 }
 
+/// A new version of the rows under a repaired verifier.
+#[derive(Debug, Clone, Default)]
+pub struct RescoreInput {
+    /// From 1.
+    pub number: u64,
+    /// `YYYY-MM-DD`.
+    pub date: String,
+    /// What changed, by family.
+    pub families: Vec<RescoreFamily>,
+    /// Outcome of the decision before and after, where it changed.
+    pub outcomes: Option<(String, String)>,
+    /// Where the replaced files lie, relative to the experiment's folder.
+    pub superseded: Vec<String>,
+}
+
+/// A family of a rescore.
+#[derive(Debug, Clone, Default)]
+pub struct RescoreFamily {
+    /// Its name.
+    pub family: String,
+    /// Rows judged again.
+    pub episodes: usize,
+    /// Rows that are judged otherwise.
+    pub changed: usize,
+    /// Solved before and after.
+    pub solved: (usize, usize),
+}
+
 /// A data file and its first rows.
 #[derive(Debug, Clone, Default)]
 pub struct FileInput {
@@ -321,6 +351,8 @@ pub struct ProvenanceInput {
     pub source: std::path::PathBuf,
     /// SHA-256.
     pub sha256: String,
+    /// Rows without a reward, where the file says how many.
+    pub null_rewards: Option<usize>,
     /// What each source file says of itself and of what became of it: name, SHA-256, and labels with values.
     pub sources: Vec<(String, String, Vec<(String, String)>)>,
 }

@@ -128,3 +128,121 @@ fn audited_numbers_stand_under_their_file() {
         "digits past the sixth are a title"
     );
 }
+
+#[test]
+fn links_in_a_claims_title_are_rendered() {
+    let (folder, mut publication, _) = built();
+    publication.claims[0].title = "Reward rises by [+0.309](derive:demo.delta)".into();
+    let out = folder.path().join("titled");
+    build(&publication, &out).unwrap();
+    let page = read(&out, "claims/C0001/index.html");
+    let heading = &page[page.find("<h1").unwrap()..page.find("</h1>").unwrap()];
+    assert!(heading.contains("Reward rises by <") && heading.contains("<button"), "{heading}");
+    assert!(page.contains("<title>C0001: Reward rises by +0.309,"));
+    for address in [
+        "index.html",
+        "claims/index.html",
+        "claims/C0001/index.html",
+        "imports/elsewhere/index.html",
+        "experiments/demo/index.html",
+    ] {
+        let page = read(&out, address);
+        assert!(page.contains("Reward rises by") && !page.contains("](derive:"), "{address}");
+    }
+}
+
+#[test]
+fn imports_are_listed_and_say_what_they_were_made_of() {
+    let (folder, mut publication, out) = built();
+    for (address, href) in [
+        ("index.html", "imports/elsewhere/index.html"),
+        ("claims/index.html", "../imports/elsewhere/index.html"),
+    ] {
+        let page = read(&out, address);
+        assert!(page.contains(&format!("href=\"{href}\"")), "{address}");
+    }
+    let page = read(&out, "imports/elsewhere/index.html");
+    assert!(page.contains("1 row without a reward") && page.contains("samples_"), "{page}");
+    let from = publication.imports[0].files[0].provenance.as_mut().unwrap();
+    let said = |label: &str, value: &str| (label.to_string(), value.to_string());
+    from.sources[0].2 = vec![said("format", "table"), said("mapping: task_id", "column `q`")];
+    let out = folder.path().join("table");
+    build(&publication, &out).unwrap();
+    assert!(read(&out, "imports/elsewhere/index.html").contains("<td>a table</td>"));
+    assert!(
+        read(&out, "imports/elsewhere/data/imported--base.parquet/index.html").contains("Mapping: task_id")
+    );
+}
+
+#[test]
+fn only_a_site_with_experiments_says_what_was_fixed_before_a_run() {
+    let (folder, mut publication, out) = built();
+    assert!(read(&out, "index.html").contains("are fixed before a run"));
+    publication.experiments.clear();
+    let out = folder.path().join("imports");
+    build(&publication, &out).unwrap();
+    let page = read(&out, "index.html");
+    assert!(!page.contains("fixed before a run") && page.contains("run elsewhere and imported"), "{page}");
+}
+
+#[test]
+fn a_rescore_is_told_on_the_experiments_page() {
+    let (folder, mut publication, _) = built();
+    let demo = &mut publication.experiments[0];
+    demo.rescores = vec![RescoreInput {
+        number: 1,
+        date: "2026-12-02".into(),
+        families: vec![RescoreFamily {
+            family: "ferrier".into(),
+            episodes: 160,
+            changed: 4,
+            solved: (31, 35),
+        }],
+        outcomes: Some(("negative".into(), "positive".into())),
+        superseded: vec![demo.files[0].path.clone(), "superseded/1/unlisted.json".into()],
+    }];
+    let out = folder.path().join("rescored");
+    build(&publication, &out).unwrap();
+    let page = read(&out, "experiments/demo/index.html");
+    let section = &page[page.find("id=\"rescored\"").unwrap()..page.find("id=\"data\"").unwrap()];
+    for words in
+        ["Rescore 1, ", "2 December 2026", "ferrier", ">31<", ">35<", "The decision was", "Earlier files: <a"]
+    {
+        assert!(section.contains(words), "{words}: {section}");
+    }
+    assert!(!section.contains("unlisted"), "{section}");
+}
+
+#[test]
+fn the_total_of_a_family_of_tests_is_named() {
+    let (folder, mut publication, _) = built();
+    let delta = publication.derivations.iter_mut().find(|d| d.id == "delta").unwrap();
+    delta.estimator = "holm".into();
+    let out = folder.path().join("holm");
+    build(&publication, &out).unwrap();
+    let page = read(&out, "derivations/demo/delta/index.html");
+    assert!(page.contains("<th scope=\"row\">below .05</th>"), "{page}");
+}
+
+#[test]
+fn imported_rows_have_pages_that_say_where_they_come_from() {
+    let (_folder, _, out) = built();
+    let page = read(&out, "imports/elsewhere/data/imported--base.parquet/index.html");
+    for words in [
+        "Where they come from",
+        "&lt;b&gt;gsm8k&lt;",
+        "lm-evaluation-harness",
+        "Mapping: reward",
+        "../../files/imported/base.json",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert!(!page.contains("<b>gsm8k"), "{page}");
+    let page = read(&out, "imports/elsewhere/index.html");
+    assert!(page.contains("C0001") && page.contains("lm-evaluation-harness"), "{page}");
+    let page = read(&out, "claims/C0001/index.html");
+    assert!(
+        page.contains("1 experiment, 1 import") && page.contains("imports/elsewhere/index.html"),
+        "{page}"
+    );
+}

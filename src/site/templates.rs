@@ -13,6 +13,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("sources.html", include_str!("../../templates/site/sources.html")),
     ("audited.html", include_str!("../../templates/site/audited.html")),
     ("data.html", include_str!("../../templates/site/data.html")),
+    ("imports.html", include_str!("../../templates/site/imports.html")),
     ("import.html", include_str!("../../templates/site/import.html")),
     ("claims.html", include_str!("../../templates/site/claims.html")),
     ("claim.html", include_str!("../../templates/site/claim.html")),

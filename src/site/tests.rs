@@ -32,29 +32,6 @@ fn contents(out: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-#[test]
-fn imported_rows_have_pages_that_say_where_they_come_from() {
-    let (_folder, _, out) = built();
-    let page = read(&out, "imports/elsewhere/data/imported--base.parquet/index.html");
-    for words in [
-        "Where they come from",
-        "&lt;b&gt;gsm8k&lt;",
-        "lm-evaluation-harness",
-        "Mapping: reward",
-        "../../files/imported/base.json",
-    ] {
-        assert!(page.contains(words), "{words}: {page}");
-    }
-    assert!(!page.contains("<b>gsm8k"), "{page}");
-    let page = read(&out, "imports/elsewhere/index.html");
-    assert!(page.contains("C0001") && page.contains("lm-evaluation-harness"), "{page}");
-    let page = read(&out, "claims/C0001/index.html");
-    assert!(
-        page.contains("1 experiment, 1 import") && page.contains("imports/elsewhere/index.html"),
-        "{page}"
-    );
-}
-
 /// Keeps the pages for looking at, when a folder is named for them.
 #[test]
 fn the_hand_made_site_builds_and_holds_together() {

@@ -7,7 +7,7 @@ use crate::site::chart::{Scene, Size};
 use crate::site::glyphs;
 use crate::site::input::{AuditEntry, ChangeInput, ClaimInput, Publication};
 use crate::site::number::derivation_address;
-use crate::site::prose::{Prose, bound};
+use crate::site::prose::{Prose, bound, plain};
 use crate::site::text::{anchor, breakable, counted, day, root_of, sentence};
 use serde_json::{Value, json};
 
@@ -16,6 +16,7 @@ pub fn index(site: &mut Site<'_>) -> Result<()> {
     let publication = site.publication;
     let context = json!({
         "statuses": by_status(publication, "../", true),
+        "imports": super::import::list(publication, "../"),
         "size": publication.claims.len(),
     });
     let head = Head {
@@ -48,7 +49,7 @@ pub fn by_status(publication: &Publication, root: &str, long: bool) -> Vec<Value
                 let since = claim.history.last().map_or_else(String::new, |change| format!("since {}", day(&change.date)));
                 json!({
                     "id": claim.id,
-                    "title": claim.title,
+                    "title": plain(&claim.title),
                     "href": format!("{root}claims/{}/index.html", claim.id),
                     "words": if long { since } else { String::new() },
                 })
@@ -66,6 +67,8 @@ pub fn page(site: &mut Site<'_>, input: &ClaimInput) -> Result<()> {
     let address = format!("{folder}/index.html");
     let root = root_of(&address);
     let mut prose = Prose::new(publication, &root);
+    let title_html = prose.headline(&input.title, &input.path)?;
+    let title = plain(&input.title);
     bound(&input.body, &input.path)?;
     let body_html = prose.block(&input.body, &input.path, "text", 3)?;
     let own = publication.audit.entries.iter().filter(|entry: &&AuditEntry| {
@@ -87,8 +90,8 @@ pub fn page(site: &mut Site<'_>, input: &ClaimInput) -> Result<()> {
         input.history.last().map_or_else(String::new, |change| format!("since {}", day(&change.date)));
     let context = json!({
         "id": input.id,
-        "title": input.title,
-        "long": input.title.chars().count() > 160,
+        "title_html": title_html,
+        "long": title.chars().count() > 160,
         "status_html": glyphs::status(&input.status),
         "since": since,
         "form": form(publication, input, &tally, &root, &mut prose)?,
@@ -105,8 +108,8 @@ pub fn page(site: &mut Site<'_>, input: &ClaimInput) -> Result<()> {
     let head = Head {
         address: &address,
         template: "claim.html",
-        title: &format!("{}: {}", input.id, input.title),
-        description: &input.title,
+        title: &format!("{}: {title}", input.id),
+        description: &title,
         nav: "claims",
     };
     site.page(&head, context)

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::site::glyphs;
 use crate::site::input::{AuditEntry, DerivationInput, NumberInput, Verdict};
 use crate::site::number::{derivation_address, interval_name, pending};
+use crate::site::prose::plain;
 use crate::site::text::{agreeing, breakable, coded, count, counted, full, sentence, spelled};
 use serde_json::{Value, json};
 
@@ -20,10 +21,10 @@ pub fn page(site: &mut Site<'_>, input: &DerivationInput) -> Result<()> {
     let claim = publication.claims.iter().find(|c| c.id == input.scope);
     let (parent, parent_href, parent_title) = match (experiment, claim) {
         (Some(e), _) => {
-            ("Experiments", Some(format!("../../../experiments/{}/index.html", e.slug)), e.title.as_str())
+            ("Experiments", Some(format!("../../../experiments/{}/index.html", e.slug)), e.title.clone())
         }
-        (None, Some(c)) => ("Claims", Some(format!("../../../claims/{}/index.html", c.id)), c.title.as_str()),
-        (None, None) => ("Audit", None, ""),
+        (None, Some(c)) => ("Claims", Some(format!("../../../claims/{}/index.html", c.id)), plain(&c.title)),
+        (None, None) => ("Audit", None, String::new()),
     };
     let mut entries: Vec<&AuditEntry> = input.audit.iter().collect();
     entries.sort_by_key(|entry| entry.verdict);

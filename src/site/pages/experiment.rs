@@ -71,6 +71,7 @@ pub fn page(site: &mut Site<'_>, input: &ExperimentInput) -> Result<()> {
     );
     sections.add("log", "Experiment log", !log.is_empty());
     sections.add("corrections", "Corrections and deviations", !corrections.is_empty());
+    sections.add("rescored", "Rescored", !input.rescores.is_empty());
     sections.add("data", "Data files", !input.files.is_empty());
     sections.add("reproduce", "Reproduce", !input.reproduce.is_empty());
     sections.add("related", "Related", !input.cited_by.is_empty() || !related.is_empty());
@@ -105,6 +106,7 @@ pub fn page(site: &mut Site<'_>, input: &ExperimentInput) -> Result<()> {
             _ => String::new(),
         },
         "corrections": corrections,
+        "rescores": rescores(input),
         "files": files(input),
         "reproduce": input.reproduce.iter().map(|(label, command)| json!({"label": label, "command": command})).collect::<Vec<_>>(),
         "cited_by": cited_by(publication, input),
@@ -260,6 +262,43 @@ fn locks(input: &ExperimentInput) -> Vec<Value> {
     locks.collect()
 }
 
+/// Rescores with their families, and the replaced files that are listed below.
+fn rescores(input: &ExperimentInput) -> Vec<Value> {
+    let rescores = input.rescores.iter().map(|rescore| {
+        let families: Vec<Value> = rescore
+            .families
+            .iter()
+            .map(|one| {
+                json!({
+                    "name": one.family,
+                    "episodes": count(one.episodes),
+                    "changed": count(one.changed),
+                    "before": count(one.solved.0),
+                    "after": count(one.solved.1),
+                })
+            })
+            .collect();
+        let shown =
+            rescore.superseded.iter().filter(|path| input.files.iter().any(|file| &file.path == *path));
+        let earlier: Vec<Value> = shown
+            .map(|path| {
+                let page = format!("data/{}/index.html", link(&data::folder(path)));
+                json!({"page": page, "path_html": breakable(path)})
+            })
+            .collect();
+        json!({
+            "number": rescore.number,
+            "date": rescore.date,
+            "day": day(&rescore.date),
+            "before_html": rescore.outcomes.as_ref().map(|(before, _)| glyphs::outcome(Some(before))),
+            "after_html": rescore.outcomes.as_ref().map(|(_, after)| glyphs::outcome(Some(after))),
+            "families": families,
+            "files": earlier,
+        })
+    });
+    rescores.collect()
+}
+
 fn files(input: &ExperimentInput) -> Vec<Value> {
     let files = input.files.iter().map(|file| {
         json!({
@@ -280,7 +319,7 @@ fn cited_by(publication: &Publication, input: &ExperimentInput) -> Vec<Value> {
         let claim = publication.claims.iter().find(|claim| &claim.id == id);
         json!({
             "id": id,
-            "title": claim.map_or("", |c| c.title.as_str()),
+            "title": claim.map_or_else(String::new, |c| plain(&c.title)),
             "status_html": claim.map_or_else(String::new, |c| glyphs::status(&c.status)),
             "href": claim.map(|c| format!("../../claims/{}/index.html", c.id)),
         })

@@ -38,6 +38,7 @@ pub fn home(site: &mut Site<'_>) -> Result<()> {
         "experiments": entries,
         "experiments_size": counted(publication.experiments.len(), "experiment"),
         "statuses": super::claim::by_status(publication, "", false),
+        "imports": super::import::list(publication, ""),
         "changes": changes(publication),
     });
     let head = Head {
@@ -196,7 +197,7 @@ fn changes(publication: &Publication) -> Vec<Value> {
             }
             before = status;
             let href = format!("claims/{}/index.html", claim.id);
-            all.push((date.clone(), claim.id.clone(), claim.title.clone(), href, glyphs::status(status)));
+            all.push((date.clone(), claim.id.clone(), plain(&claim.title), href, glyphs::status(status)));
         }
     }
     // Newest first; within a day the order of the inputs, which is fixed.

@@ -18,6 +18,9 @@ pub fn results(site: &Site<'_>, input: &DerivationInput) -> Value {
         return Value::Null;
     }
     let columns = columns(input);
+    // The total of a family of tests is how many are rejected.
+    let of_tests = ["holm", "benjamini_hochberg"].contains(&input.estimator.as_str());
+    let total = if of_tests { "below .05" } else { "all rows" };
     let own: BTreeMap<(Option<&str>, &str), &NumberInput> = site
         .publication
         .numbers
@@ -49,7 +52,7 @@ pub fn results(site: &Site<'_>, input: &DerivationInput) -> Value {
                 }));
             }
             json!({
-                "label": label.as_deref().unwrap_or("all rows"),
+                "label": label.as_deref().unwrap_or(total),
                 "total": label.is_none(),
                 "cells": cells,
                 "why_html": reason(&reasons, parts.len()),

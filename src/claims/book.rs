@@ -275,6 +275,11 @@ fn derive(
     let selection = select(&table, derivation)?;
     let empty = table.files.iter().all(|file| file.rows.is_empty());
     let missing_arm = missing_arm(store, slug, derivation, &selection, empty)?;
+    if empty && derivation.data == DataSet::Episodes && store.has_imports(slug)? {
+        return Err(Error::invalid(format!("`data/{slug}` has imported rows and no episodes"))
+            .at("data")
+            .hint("write `data = \"imported\"`"));
+    }
     if empty || missing_arm.is_some() {
         let reason =
             missing_arm.map_or(PENDING.to_string(), |arm| format!("pending: no rows of arm `{arm}` yet"));

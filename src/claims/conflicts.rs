@@ -11,6 +11,8 @@ pub struct Conflict<'a> {
     pub claim: &'a Claim,
     /// The key of its front matter where it stands.
     pub key: &'static str,
+    /// Which of several of that key, from 0.
+    pub nth: usize,
     /// The rule.
     pub rule: &'static str,
     /// What does not hold.
@@ -42,6 +44,7 @@ fn unknown<'a>(claim: &'a Claim, by_id: &BTreeMap<&str, &'a Claim>) -> Vec<Confl
     let conflict = |id: &String| Conflict {
         claim,
         key: "contradicts",
+        nth: 0,
         rule: "contradiction",
         text: if *id == claim.id {
             "the claim contradicts itself".into()
@@ -58,6 +61,7 @@ fn superseded<'a>(claim: &'a Claim, by_id: &BTreeMap<&str, &'a Claim>) -> Option
     let conflict = |claim, text| Conflict {
         claim,
         key: "supersedes",
+        nth: 0,
         rule: "superseded",
         text,
         hint: "give the replaced claim a dated [[history]] entry with the status `retired` or `refuted`",
@@ -95,6 +99,7 @@ fn contradicted<'a>(claim: &'a Claim, by_id: &BTreeMap<&str, &'a Claim>) -> Vec<
         Conflict {
             claim: newer,
             key: "status",
+            nth: 0,
             rule: "contradiction",
             text,
             hint: "contest one of them, with what speaks against it",
@@ -106,12 +111,13 @@ fn contradicted<'a>(claim: &'a Claim, by_id: &BTreeMap<&str, &'a Claim>) -> Vec<
 /// A claim that is contested or refuted by nothing.
 fn without_contradiction(claim: &Claim) -> Option<Conflict<'_>> {
     let mut against = false;
-    for change in &claim.history {
+    for (nth, change) in claim.history.iter().enumerate() {
         against |= !change.against.is_empty();
         if matches!(change.status, Status::Contested | Status::Refuted) && !against {
             return Some(Conflict {
                 claim,
                 key: "[[history]]",
+                nth,
                 rule: "nothing_against",
                 text: format!(
                     "is {} on {}, and nothing speaks against it",

@@ -99,6 +99,11 @@ impl Store {
         names(&self.root.join("data"), true)
     }
 
+    /// Whether an experiment has imported rows.
+    pub fn has_imports(&self, slug: &str) -> Result<bool> {
+        Ok(!self.table(slug, DataSet::Imported)?.files.is_empty())
+    }
+
     /// A data set of an experiment; without files while nothing has run. Errors name file, row and column.
     pub fn table(&self, slug: &str, data: DataSet) -> Result<Arc<Table>> {
         let key = (slug.to_string(), data);

@@ -165,9 +165,12 @@ impl Claim {
         for (i, change) in front.history.into_iter().enumerate() {
             let place = format!("{}: [[history]] entry {}", document.path, i + 1);
             if let Some(before) = history.last().filter(|before| before.date > change.date) {
-                return Err(Error::invalid(format!("{} comes after {}", change.date, before.date))
-                    .at(place)
-                    .hint("list the history oldest first"));
+                return Err(Error::invalid(format!(
+                    "an entry of {} stands behind one of {}",
+                    change.date, before.date
+                ))
+                .at(format!("{place}, line {}", document.line_of("[[history]]", i).unwrap_or(1)))
+                .hint("list the history oldest first"));
             }
             let read = |texts: &[String]| {
                 texts.iter().map(|text| evidence(text)).collect::<Result<Vec<_>>>().map_err(|e| e.at(&place))

@@ -72,6 +72,13 @@ fn at<'a>(value: &'a Value, path: &str) -> Result<&'a Value> {
             let error = Error::invalid(format!("there is no `{step}` on the way to `{path}`"));
             let near = here.as_object().and_then(|map| nearest(step, map.keys().map(String::as_str)));
             match (near, here) {
+                (_, Value::Object(map)) if ["minimum_delta", "margin"].contains(&step) => {
+                    let has = ["minimum_delta", "margin"].iter().find(|key| map.contains_key(**key));
+                    error.hint(format!(
+                        "each rule has its own number, and this plan names {}; a drafted report that nobody edited is drafted again when a stage runs",
+                        has.map_or("none".into(), |key| format!("`{key}`"))
+                    ))
+                }
                 (Some(near), _) => error.hint(format!("did you mean `{near}`?")),
                 (None, Value::Array(items)) => {
                     error.hint(format!("the list has {} items, counted from 0", items.len()))

@@ -65,7 +65,12 @@ fn write_queries(root: &Path, folder: &Path) -> Result<()> {
         let text = format!("-- {name}: start DuckDB in the workspace\n{query};\n");
         fs_err::write(folder.join(format!("{name}.sql")), text)?;
     }
-    super::progress::line(&format!("{} queries in {}", queries.written.len(), folder.display()));
+    super::progress::line(&format!(
+        "{} queries in {}: start DuckDB in {}",
+        queries.written.len(),
+        folder.display(),
+        root.display()
+    ));
     for (name, why) in &queries.without {
         super::progress::line(&format!("none for {name}: {why}"));
     }

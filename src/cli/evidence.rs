@@ -90,6 +90,11 @@ pub fn status(args: &StatusArgs) -> Result<u8> {
     }
     if all.is_empty() {
         print("no experiments here; `rederive new <name>` drafts one\n")?;
+        for slug in crate::import::imported(root)? {
+            print(&format!(
+                "imported rows: {slug} (a claim derives from them with `data = \"imported\"`)\n"
+            ))?;
+        }
     }
     for status in all {
         print(&format!("{}: {}\n", status.experiment, status.ending))?;

@@ -17,7 +17,7 @@ mod table;
 mod tests;
 
 pub use source::{Beside, Choices, Counts, Origin};
-pub use store::{Provenance, Written};
+pub use store::{Provenance, Written, imported};
 
 use crate::compare;
 use crate::error::{Error, Result};

@@ -94,6 +94,20 @@ pub fn write(workspace: &Path, name: &str, sources: Vec<Source>, dry_run: bool) 
     Ok(out)
 }
 
+/// Folders under `data/` that hold imported rows, sorted.
+pub fn imported(workspace: &Path) -> Result<Vec<String>> {
+    let data = workspace.join("data");
+    let mut names = Vec::new();
+    for entry in if data.is_dir() { fs_err::read_dir(&data)?.collect() } else { Vec::new() } {
+        let entry = entry?;
+        if entry.path().join("imported").is_dir() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
 /// Rows of the arms that are there already and are not imported now.
 fn others(root: &Path, sources: &[Source]) -> Result<Vec<ImportedRow>> {
     let now: BTreeSet<&str> = sources.iter().flat_map(|s| &s.rows).map(|row| row.arm.as_str()).collect();

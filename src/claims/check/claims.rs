@@ -23,14 +23,14 @@ pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
     }
     for conflict in conflicts::of(&texts.claims) {
         let document = &conflict.claim.document;
-        let line = document.line_of(conflict.key, 0).unwrap_or(1);
+        let line = document.line_of(conflict.key, conflict.nth).unwrap_or(1);
         let text = format!("claim `{}` {}", conflict.claim.id, conflict.text);
         outcome.add(document, line, conflict.rule, text, conflict.hint);
     }
 }
 
 /// A claim that is held needs something that bears it out: of the comparisons that its evidence rests on, where there are any, one
-/// whose interval leaves zero out, one without an interval whose p value is small, or one within a margin.
+/// whose interval leaves zero out, one without an interval whose p value is small, or one that is cited for what holds within its margin.
 fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     if !matches!(claim.status, Status::Promising | Status::Confirmed) {
         return;
@@ -53,7 +53,8 @@ fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
             // Where every task moves alike there is no interval, and still a test.
             _ => part("p").is_some_and(|p| p < 0.05),
         };
-        let margin = ["non_inferiority_p", "equivalence_p"].iter().any(|p| part(p).is_some_and(|p| p < 0.05));
+        let within = ["non_inferiority_p", "equivalence_p"].contains(&reference.part.as_str());
+        let margin = within && resolved.number.get().is_some_and(|p| p < 0.05);
         let identical = resolved.evaluated.method.as_deref() == Some(IDENTICAL);
         if leaves_out || margin || identical {
             return;

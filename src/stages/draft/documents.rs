@@ -4,7 +4,7 @@ use super::wording::{self, Link};
 use super::{Change, DEMO_MARKER, Ending, comparison, rules};
 use crate::claims::derivation::Weight;
 use crate::claims::number::{self, Style};
-use crate::experiment::{Deploy, Plan};
+use crate::experiment::{Deploy, Plan, Rule};
 use crate::stages::Experiment;
 use crate::stats::decision::Outcome;
 use std::path::Path;
@@ -175,8 +175,14 @@ pub(super) fn claim(experiment: &Experiment, id: &str, outcome: Outcome, change:
     let slug = &experiment.slug;
     let (title, status) = wording::claim(&experiment.plan, outcome, change);
     let title = toml_string(&title);
+    // What a margin bears out is cited as the p value of its test.
+    let within = match experiment.plan.decision.rule {
+        Rule::ThreeWay => String::new(),
+        Rule::NonInferiority => format!(", \"derive:{slug}.delta.non_inferiority_p\""),
+        Rule::Equivalence => format!(", \"derive:{slug}.delta.equivalence_p\""),
+    };
     format!(
-        "+++\nid = \"{id}\"\ntitle = {title}\nstatus = \"{status}\"\npopulation = \"tasks\"\nexperiments = [\"{slug}\"]\n[[history]]\ndate = {}\nstatus = \"{status}\"\nevidence = [\"derive:{slug}.delta\"]\n+++\n{}",
+        "+++\nid = \"{id}\"\ntitle = {title}\nstatus = \"{status}\"\npopulation = \"tasks\"\nexperiments = [\"{slug}\"]\n[[history]]\ndate = {}\nstatus = \"{status}\"\nevidence = [\"derive:{slug}.delta\"{within}]\n+++\n{}",
         crate::clock::today(),
         wording::argument(experiment, change, &|what| link(experiment, what))
     )

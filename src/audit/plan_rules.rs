@@ -357,5 +357,15 @@ fn seed_ledger(case: &Case, ledger: &str) -> Vec<Finding> {
             });
         }
     }
-    lacking.into_findings().collect()
+    let planned = case.plan.event_seeds();
+    let is_planned = |(seed, purpose): &(i64, &str)| {
+        planned.iter().any(|(of, own)| i64::try_from(*own) == Ok(*seed) && of.as_str() == *purpose)
+    };
+    let dropped = spent.iter().filter(|event| !is_planned(event)).map(|(seed, purpose)| {
+        let slug = case.slug;
+        let detail =
+            format!("says that `{slug}` spent seed {seed} on `{purpose}`, which its plan does not name");
+        Finding::new("seed_ledger", looks::LEDGER, None, detail)
+    });
+    lacking.into_findings().chain(dropped).collect()
 }

@@ -72,7 +72,16 @@ fn judge(
             continue;
         }
         found = true;
-        let raised = adjusted.get(*reference).cloned().unwrap_or_default();
+        // A family that has more tests than the one whose row is cited counts too.
+        let size = |row: &Reference| {
+            let same = |other: &&Reference| (&other.scope, &other.id) == (&row.scope, &row.id);
+            adjusted.values().flatten().filter(same).count()
+        };
+        let test = row_of.map_or(*reference, |(test, _)| test);
+        let least = row_of.map_or(0, |_| size(reference));
+        let counts = |row: &&Reference| row == reference || size(row) > least;
+        let raised: Vec<Reference> =
+            adjusted.get(test).into_iter().flatten().filter(counts).cloned().collect();
         let places = if raised.is_empty() { vec![(*reference).clone()] } else { raised };
         let values: Option<Vec<f64>> = places.iter().map(|place| number(place, road)).collect();
         if let Some(worst) = values.and_then(|values| values.into_iter().reduce(f64::max)) {

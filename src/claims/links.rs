@@ -128,12 +128,18 @@ pub(super) fn lone_return(text: &str) -> Option<usize> {
 const DISGUISED: &str =
     "an address is written with entities or backslashes, which could hide `derive:`: write it plainly";
 
+/// Most characters of an address that are searched for a disguise: a scheme is shorter.
+const LONGEST_HEAD: usize = 256;
+
 /// Whether the first part of an address holds an entity or a backslash: a page would decode it
 /// into another scheme than the one that stands here.
 fn disguised(text: &str, from: usize) -> bool {
     let rest = text.get(from..).unwrap_or_default().trim_start();
     let rest = rest.strip_prefix('<').unwrap_or(rest);
-    let end = rest.find(|c: char| c.is_whitespace() || matches!(c, ')' | '>')).unwrap_or(rest.len());
+    let ends = |(_, c): &(usize, char)| c.is_whitespace() || matches!(c, ')' | '>');
+    let end =
+        rest.char_indices().take(LONGEST_HEAD).find(ends).map_or(rest.len().min(LONGEST_HEAD), |(at, _)| at);
+    let end = (0..=end).rev().find(|at| rest.is_char_boundary(*at)).unwrap_or(0);
     rest[..end].split(['/', '?']).next().is_some_and(|head| head.contains(['&', '\\']))
 }
 

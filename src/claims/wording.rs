@@ -210,7 +210,8 @@ fn denied(clause: &str) -> bool {
             "no" | "without" => back < 2,
             "not" => back < 4 && !only,
             "never" | "nor" | "hardly" => back < 4,
-            "none" | "neither" | "cannot" => true,
+            "none" | "neither" | "cannot" | "nothing" | "rarely" | "seldom" => true,
+            "fail" | "fails" | "failed" | "lacks" | "far" => back < 4,
             _ => back < 4 && word.ends_with("n't"),
         }
     })
@@ -269,6 +270,8 @@ mod tests {
             "Significance was tested by sign flips.",
             "at a significance level of five percent",
             "We cannot call it significant.",
+            "Nothing here is significant.",
+            "It is far from significant, and fails to reach significance.",
         ] {
             assert!(says(text).is_empty(), "{text}");
         }

@@ -24,7 +24,7 @@ pub struct RescoreArgs {
     experiment: String,
     #[command(flatten)]
     workspace: Workspace,
-    /// The task file as it was when the plan was locked; only judging may differ from it
+    /// The task file as it was when the plan was locked, or as the last rescore left it; only judging may differ
     #[arg(long, value_name = "FILE")]
     was: Option<PathBuf>,
     /// Print what was done as JSON (null where there was nothing to do)

@@ -78,7 +78,7 @@ impl ChatTemplate {
     pub fn from_folder(folder: &Path) -> Result<Option<ChatTemplate>> {
         let config = folder.join("tokenizer_config.json");
         let fields: serde_json::Value = if config.exists() {
-            serde_json::from_str(&fs_err::read_to_string(&config)?)
+            serde_json::from_str(&crate::regular::text(&config)?)
                 .map_err(|e| Error::invalid(format!("is not JSON: {e}")).at(config.display()))?
         } else {
             serde_json::Value::Null
@@ -90,7 +90,7 @@ impl ChatTemplate {
         };
         let file = folder.join("chat_template.jinja");
         let (text, place) = if file.exists() {
-            (fs_err::read_to_string(&file)?, file)
+            (crate::regular::text(&file)?, file)
         } else {
             match &fields["chat_template"] {
                 serde_json::Value::Null => return Ok(None),

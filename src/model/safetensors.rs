@@ -210,8 +210,13 @@ const INDEX: &str = "model.safetensors.index.json";
 pub fn weights_sha256(folder: &Path) -> Result<String> {
     let names = file_names(folder)?.into_iter();
     let hashes: Result<BTreeMap<String, String>> =
-        names.map(|name| Ok((name.clone(), hash::sha256_file(&folder.join(name))?))).collect();
+        names.map(|name| Ok((name.clone(), regular_sha256(&folder.join(name))?))).collect();
     joined(hashes?)
+}
+
+fn regular_sha256(path: &Path) -> Result<String> {
+    crate::regular::check(path)?;
+    hash::sha256_file(path)
 }
 
 /// SHA-256 of one weight file; of several, of their names and hashes.

@@ -84,7 +84,7 @@ impl Tokenizer {
         if !path.exists() {
             return Ok(None);
         }
-        Self::from_json(fs_err::read_to_string(&path)?, &path.display().to_string()).map(Some)
+        Self::from_json(crate::regular::text(&path)?, &path.display().to_string()).map(Some)
     }
 
     /// A byte-level BPE from its parts. Errors name an unknown splitting rule.

@@ -54,7 +54,7 @@ mod tests {
     fn decided(folder: &Path, outcome: &str) {
         let receipt = json!({
             "plan_sha256": "", "arms": ["a", "b"], "null_spread": null, "files": {},
-            "decision": {"outcome": outcome, "legs": []},
+            "decision": {"outcome": outcome, "legs": [], "delta": null, "low": null, "high": null, "tasks": 0, "moved": 0},
         });
         receipts::write(folder, "decision", &receipt).unwrap();
     }

@@ -63,6 +63,9 @@ pub struct Rescored {
     pub differences: Vec<Difference>,
     /// Why the words of transcripts were not compared with their token ids; null where they were.
     pub words_not_compared: Option<String>,
+    /// Whether the plan's tasks, and so their verifiers, come from a file.
+    #[serde(skip)]
+    from_file: bool,
     #[serde(skip)]
     units: Vec<Unit>,
 }
@@ -125,6 +128,12 @@ impl Rescored {
         findings
     }
 
+    /// The command that writes the next rows version.
+    fn command(&self) -> String {
+        let was = if self.from_file { " --was FILE" } else { "" };
+        format!("rederive rescore {}{was}", self.experiment)
+    }
+
     /// Families whose rewards are not those of today's verifier: repaired, or never there.
     fn outdated(&self) -> Vec<Finding> {
         let families = self.families.iter().filter(|f| !f.harvest && !f.same_verifier);
@@ -137,8 +146,10 @@ impl Rescored {
                     file: format!("data/{}", self.experiment),
                     row: None,
                     detail: format!(
-                        "today's verifier of `{family}` judges {} of {} episodes otherwise than the one that their rows name: `rederive rescore {}` writes a new version of them",
-                        tally.differing, tally.rescored, self.experiment
+                        "today's verifier of `{family}` judges {} of {} episodes otherwise than the one that their rows name: `{}` writes a new version of them",
+                        tally.differing,
+                        tally.rescored,
+                        self.command()
                     ),
                 }
             })
@@ -297,6 +308,7 @@ fn judge_again(experiment: &Experiment, context: &Context) -> Result<Rescored> {
         families,
         differences,
         words_not_compared: reader.err(),
+        from_file: experiment.plan.tasks.file_sha256.is_some(),
         units: done,
     })
 }

@@ -3,6 +3,7 @@
 use super::moved::Movement;
 use super::{Done, Survey};
 use crate::audit::AuditReport;
+use crate::stats::counted;
 
 /// Moved numbers that are spelled out; `--json` has all.
 const SHOWN: usize = 40;
@@ -47,8 +48,15 @@ pub fn survey(survey: &Survey) -> String {
             let differing: usize = repaired.iter().map(|f| f.tally.differing).sum();
             let episodes: usize = repaired.iter().map(|f| f.tally.episodes).sum();
             out.push(format!(
-                "  a repaired verifier changes {differing} of {episodes} episodes; `rederive rescore {}` writes them as a new version",
-                experiment.experiment
+                "  a repaired verifier changes {differing} of {episodes} episodes; `{}` writes them as a new version",
+                experiment.command()
+            ));
+        }
+        let no_task = experiment.families.iter().any(|f| f.tally.without.contains_key("no_task"));
+        if no_task && experiment.from_file {
+            out.push(format!(
+                "  a task file that was changed under the lock is repaired with `{}`, the file as it was locked",
+                experiment.command()
             ));
         }
         for finding in experiment.findings() {
@@ -78,8 +86,8 @@ pub fn written(done: &Done) -> String {
         ));
     }
     out.push(format!(
-        "{} files replaced, the earlier ones are in data/{}/superseded/{}/",
-        receipt.replaced.len(),
+        "{} replaced, what was there before is in data/{}/superseded/{}/",
+        counted(receipt.replaced.len(), "file"),
         done.experiment,
         receipt.number
     ));
@@ -101,6 +109,12 @@ pub fn written(done: &Done) -> String {
         ));
     }
     movement(&done.moved, "moved", &mut out);
+    for claim in &done.moved.claims {
+        out.push(format!(
+            "claim {} ({}) was written before: read it again: its words may no longer be true",
+            claim.claim, claim.file
+        ));
+    }
     out.push(
         "next: `rederive fill --update`, a dated `[[corrections]]` in the report, a `[[history]]` entry in each claim whose status changes, then `rederive audit`".into(),
     );
@@ -118,9 +132,11 @@ fn movement(movement: &Movement, verb: &str, out: &mut Vec<String>) {
     }
     let places: usize = movement.numbers.iter().map(|moved| moved.places.len()).sum();
     out.push(format!(
-        "{} numbers {verb}; {places} printed places, {} of them print something else then",
-        movement.numbers.len(),
-        movement.stale()
+        "{} {verb}; {}, of which {} then {}",
+        counted(movement.numbers.len(), "number"),
+        counted(places, "printed place"),
+        movement.stale(),
+        if movement.stale() == 1 { "prints something else" } else { "print something else" }
     ));
     // What is printed comes first: those are the lines that somebody has to look at.
     let mut numbers: Vec<_> = movement.numbers.iter().collect();

@@ -5,7 +5,7 @@ use super::unit::Replacement;
 use crate::environment::taskset::TaskSet;
 use crate::episode::hashes::FileHash;
 use crate::error::{Error, Result};
-use crate::experiment::{Stage, lock};
+use crate::experiment::{Stage, lock, receipts};
 use crate::hash::sha256_hex;
 use crate::stages::Experiment;
 use std::path::{Component, Path};
@@ -18,11 +18,13 @@ pub struct Repaired {
     pub was: Vec<u8>,
 }
 
-/// The repaired task file of an experiment; `None` where its plan is still the locked one. Refused when the plan
-/// has changed in anything else, and when tasks were changed and not only their judging.
+/// The repaired task file of an experiment; `None` where its plan is still the locked one, or a receipt already
+/// says that this file followed the one given. Refused when the plan has changed in anything else, when the file
+/// given is not the one that the last rescore left, and when tasks were changed and not only their judging.
 pub fn repaired(experiment: &Experiment, was: Option<&Path>) -> Result<Option<Repaired>> {
     let (root, plan) = (&experiment.root, &experiment.plan);
     let place = || root.join(&plan.tasks.environment);
+    let left = left(root, &plan.tasks.environment)?;
     let Some(was) = was else {
         return match locked(experiment, None) {
             Err(Error::Refused(problem)) if plan.tasks.file_sha256.is_some() => {
@@ -31,7 +33,13 @@ pub fn repaired(experiment: &Experiment, was: Option<&Path>) -> Result<Option<Re
                     experiment.slug
                 )))
             }
-            other => other.map(|()| None),
+            Ok(()) => match left.filter(|(_, left)| Some(left) != plan.tasks.file_sha256.as_ref()) {
+                Some((number, left)) => Err(not_left(number, &left)
+                    .at(place().display())
+                    .hint(format!("restore that file, or say that it was repaired once more: `rederive rescore {} --was FILE`, with that file", experiment.slug))),
+                None => Ok(None),
+            },
+            Err(other) => Err(other),
         };
     };
     let Some(now_sha256) = &plan.tasks.file_sha256 else {
@@ -45,6 +53,19 @@ pub fn repaired(experiment: &Experiment, was: Option<&Path>) -> Result<Option<Re
         return Err(Error::invalid("is the task file that stands there")
             .at(was.display())
             .hint("`--was` names the file before the repair; without one, leave it out"));
+    }
+    if let Some((number, left)) = left {
+        if left == *now_sha256 {
+            locked(experiment, None)?;
+            if lock::earlier_tasks(root, plan)?.contains(&old_sha256) {
+                return Ok(None);
+            }
+        }
+        if left != old_sha256 {
+            return Err(not_left(number, &left)
+                .at(was.display())
+                .hint("`--was` names the task file that the last rescore left"));
+        }
     }
     locked(experiment, Some(&old_sha256)).map_err(|error| match error {
         Error::Refused(problem) => Error::refused(problem.what)
@@ -63,6 +84,23 @@ pub fn repaired(experiment: &Experiment, was: Option<&Path>) -> Result<Option<Re
     let bytes = fs_err::read(place())?;
     let entry = FileHash::of(&bytes, now.len(), None);
     Ok(Some(Repaired { file: Replacement { path, old: old_sha256, bytes, entry }, was: old }))
+}
+
+/// The task file that the last of the rescores left, with that rescore's number: the head of their chain.
+fn left(root: &Path, path: &str) -> Result<Option<(u64, String)>> {
+    let mut left = None;
+    let mut number = 1;
+    while let Some(receipt) = receipts::read::<serde_json::Value>(root, &super::receipt::name(number))? {
+        if let Some(new) = receipt["replaced"][path]["new"].as_str() {
+            left = Some((number, new.to_owned()));
+        }
+        number += 1;
+    }
+    Ok(left)
+}
+
+fn not_left(number: u64, left: &str) -> Error {
+    Error::refused(format!("is not the task file that rescore {number} left (SHA-256 {left})"))
 }
 
 /// Holds every lock that there is against the plan, with that task file in the place of its own.

@@ -9,6 +9,7 @@ use crate::episode::transcript::{self, Transcript};
 use crate::episode::{CallRow, EpisodeRow, Row, UnitFiles, chain, table};
 use crate::error::Result;
 use crate::hash::sha256_hex;
+use crate::regular;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -130,7 +131,7 @@ pub fn rescore(
     (arm, seed): (&str, u64),
 ) -> Result<Unit> {
     let path = files.episodes();
-    let bytes = fs_err::read(files.path(&path))?;
+    let bytes = regular::data(&files.path(&path))?;
     let rows: Vec<EpisodeRow> = table::decode(&files.path(&path), &bytes)?;
     let kept = files.path(&files.transcripts());
     let transcripts = if kept.is_file() { transcript::read(&kept)? } else { Vec::new() };
@@ -146,6 +147,14 @@ pub fn rescore(
         };
         let (task, rollout) = key;
         odd.push((Some(at + 1), format!("task `{task}`, rollout {rollout}: the transcript {what}")));
+    }
+    // Where transcripts were kept at all, each episode that replied has one.
+    let silent = |row: &&EpisodeRow| {
+        kept.is_file() && row.turns > 0 && !of_row.contains_key(&(row.task_id.as_str(), row.rollout))
+    };
+    for row in rows.iter().filter(silent) {
+        let EpisodeRow { task_id, rollout, .. } = row;
+        odd.push((None, format!("task `{task_id}`, rollout {rollout}: the episode has no transcript")));
     }
     let spoke = rows.iter().any(|row| row.turns > 0);
     if spoke && !kept.is_file() && environment.publishes_transcripts() && !listed(files)? {

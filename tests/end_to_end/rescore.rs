@@ -96,6 +96,19 @@ fn words_that_nobody_sampled_and_a_verifier_that_never_was_are_found() {
     assert!(hit["detail"].as_str().unwrap().contains("the words of reply 1"), "{hit}");
     assert!(findings.iter().all(|f| f["rule"] != "rescore_differs"), "{findings:#?}");
 
+    // A reward whose transcript is gone.
+    let (_folder, lab) = copy_of_demo();
+    let path = data(&lab).join(format!("transcripts/base/{seed}.jsonl.zst"));
+    let mut said = transcript::read(&path).unwrap();
+    said.remove(0);
+    let bytes = transcript::encode(&said).unwrap();
+    std::fs::write(&path, &bytes).unwrap();
+    let entry = hashes::FileHash::of(&bytes, said.len(), None);
+    hashes::update(&data(&lab), [(format!("transcripts/base/{seed}.jsonl.zst"), entry)]).unwrap();
+    let output = expect(1, &["audit", "--rescore", "--workspace", text(&lab), "--json"]);
+    let findings = json(&output.stdout)["findings"].to_string();
+    assert!(findings.contains("transcript_differs") && findings.contains("has no transcript"), "{findings}");
+
     let (_folder, lab) = copy_of_demo();
     forge(&lab, "base", seed, |rows, _| {
         let family = rows[0].family.clone();
@@ -212,6 +225,12 @@ fn a_repaired_task_file_makes_a_new_rows_version_that_the_whole_line_accepts() {
     assert_eq!(solved(&now), solved(&rows) + wrong.len());
     assert_eq!(std::fs::read_to_string(lab.join("data/own/superseded/1/tasks.jsonl")).unwrap(), locked);
 
+    // Said once more, there is nothing to do, and nothing is written.
+    let before = ["data", "site", "claims"].map(|folder| snapshot(&lab.join(folder)));
+    let output = go(0, &["rescore", "own", "--was", text(&was)]);
+    assert!(said(&output).contains("nothing to do"), "{}", said(&output));
+    assert!(["data", "site", "claims"].map(|folder| snapshot(&lab.join(folder))) == before);
+
     // A person says what became of the outcome; the log's dated entry stays.
     let [was_decided, decided] = [0, 1].map(|at| done["decision"][at].as_str().unwrap().to_owned());
     let report = lab.join("site/experiments/own/report.md");
@@ -242,4 +261,11 @@ fn a_repaired_task_file_makes_a_new_rows_version_that_the_whole_line_accepts() {
     let output = go(1, &["audit"]);
     assert!(said(&output).contains("plan_lock"), "{}", said(&output));
     assert!(said(&output).contains("superseded_unaccounted"), "{}", said(&output));
+
+    // A further repair starts from what the last one left, and the file of before comes back by a repair only.
+    let output = go(1, &["rescore", "own", "--was", text(&was)]);
+    assert!(said(&output).contains("that rescore 1 left"), "{}", said(&output));
+    std::fs::write(&file, &locked).unwrap();
+    let output = go(1, &["rescore", "own"]);
+    assert!(said(&output).contains("that rescore 1 left"), "{}", said(&output));
 }

@@ -215,14 +215,18 @@ fn p_value(reference: &Reference, says: Says, families: &Families, book: &Book) 
         Says::Same => part == "equivalence_p",
         Says::NoWorse => part == "equivalence_p" || part == "non_inferiority_p",
     };
-    if let Some((_, test)) = families.rows.iter().find(|(row, _)| row == reference) {
-        return speaks(&test.part).then(|| Cited { p: number(reference), family: None });
-    }
-    if !speaks(&reference.part) {
+    // A family's row speaks for its test, and no family is left for a smaller one.
+    let cited = families.rows.iter().find(|(row, _)| row == reference);
+    let (test, least) = match cited {
+        Some((row, test)) => (test, families.size(row)),
+        None => (reference, 0),
+    };
+    if !speaks(&test.part) {
         return None;
     }
-    let adjusted =
-        families.rows.iter().filter(|(_, test)| test == reference).map(|(row, _)| (row, number(row)));
+    let counts = |row: &Reference| row == reference || families.size(row) > least;
+    let rows = families.rows.iter().filter(|(row, of)| of == test && counts(row));
+    let adjusted = rows.map(|(row, _)| (row, number(row)));
     // Of several families the one that raises it most.
     let worst = adjusted.max_by(|a, b| a.1.unwrap_or(2.0).total_cmp(&b.1.unwrap_or(2.0)));
     Some(match worst {
@@ -242,6 +246,11 @@ struct Families {
 }
 
 impl Families {
+    /// How many tests the family of a row has.
+    fn size(&self, row: &Reference) -> usize {
+        self.rows.iter().filter(|(other, _)| (&other.scope, &other.id) == (&row.scope, &row.id)).count()
+    }
+
     fn of(book: &Book) -> Families {
         let mut rows = Vec::new();
         for entry in book.entries() {

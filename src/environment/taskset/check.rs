@@ -100,6 +100,13 @@ pub fn check(path: &Path) -> Result<Report> {
             cell
         })
         .collect();
+    let without = contents.lines.iter().filter(|(_, line)| !line.has_id).count();
+    if without > 0 {
+        remarks.push(format!(
+            "{without} of {} tasks: lines without an id cannot have their verifier repaired without writing it out",
+            contents.lines.len()
+        ));
+    }
     let problem = |found: &Found| Problem {
         line: found.line,
         what: found.problem.what.clone(),

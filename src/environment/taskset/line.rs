@@ -41,6 +41,8 @@ impl Split {
 pub struct Line {
     /// Its own id, or `t-` and the start of the hash of what it asks and of the answer.
     pub id: String,
+    /// Whether the line writes its id.
+    pub has_id: bool,
     /// The conversation that it opens with; the last message is the user's.
     pub messages: Vec<Message>,
     /// Kind of task.
@@ -164,7 +166,8 @@ impl Line {
             }
         };
         text_field(o, "note")?;
-        Ok(Line { id, messages, family, level, split, verifier, canonical })
+        let has_id = set(o, "id").is_some();
+        Ok(Line { id, has_id, messages, family, level, split, verifier, canonical })
     }
 
     /// The text by which two lines ask the same: what is said, without case and spacing.

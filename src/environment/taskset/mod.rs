@@ -38,6 +38,8 @@ pub struct TaskSet {
     /// SHA-256 of the file.
     pub sha256: String,
     lines: Vec<Line>,
+    /// The number of each of them in the file, from 1.
+    numbers: Vec<usize>,
     by_id: BTreeMap<String, usize>,
     /// Lines of each family and level, in the order of their ids.
     kinds: BTreeMap<Kind, Vec<usize>>,
@@ -69,7 +71,7 @@ impl TaskSet {
                 None => error,
             });
         }
-        let lines: Vec<Line> = contents.lines.into_iter().map(|(_, line)| line).collect();
+        let (numbers, lines): (Vec<usize>, Vec<Line>) = contents.lines.into_iter().unzip();
         if lines.is_empty() {
             return Err(Error::invalid("holds no task")
                 .at(path.display())
@@ -86,6 +88,7 @@ impl TaskSet {
             path: path.to_owned(),
             sha256: contents.sha256,
             lines,
+            numbers,
             by_id,
             kinds,
             drawn: BTreeMap::new(),
@@ -116,25 +119,40 @@ impl TaskSet {
             .at(self.path.display())
             .hint("other tasks are another plan: start a new experiment"));
         }
-        for (now, was) in self.lines.iter().zip(&earlier.lines) {
+        for (at, (now, was)) in self.lines.iter().zip(&earlier.lines).enumerate() {
             let differs = [
-                ("id", now.id != was.id),
+                ("id", now.has_id && now.id != was.id),
                 ("question", now.messages != was.messages),
                 ("family", now.family != was.family),
                 ("level", now.level != was.level),
                 ("split", now.split != was.split),
             ];
             if let Some((what, _)) = differs.iter().find(|(_, differs)| *differs) {
-                let hint = match *what {
-                    "id" => "a line without an `id` is named by its answer too: give it the one it had",
-                    _ => "only answers, verifiers and their options may be repaired",
-                };
                 return Err(Error::refused(format!("task `{}` has another {what} than before", was.id))
-                    .at(self.path.display())
-                    .hint(hint));
+                    .at(format!("{}:{}", self.path.display(), self.numbers[at]))
+                    .hint("only answers, verifiers and their options may be repaired"));
             }
         }
-        Ok(())
+        self.named_as(earlier)
+    }
+
+    /// Requires that lines without an `id`, which are named by their answers too, have the names they had.
+    fn named_as(&self, earlier: &TaskSet) -> Result<()> {
+        let mut renamed = (self.lines.iter().zip(&earlier.lines).zip(&self.numbers))
+            .filter(|((now, was), _)| now.id != was.id)
+            .map(|((_, was), number)| (&was.id, number));
+        let Some((id, number)) = renamed.next() else { return Ok(()) };
+        let more = match renamed.count() {
+            0 => String::new(),
+            1 => " (and 1 more such line)".to_owned(),
+            n => format!(" (and {n} more such lines)"),
+        };
+        Err(Error::refused(format!("task `{id}` has another id than before, as the line has no `id`{more}"))
+            .at(format!("{}:{number}", self.path.display()))
+            .hint(format!(
+                "a line without an `id` is named by its answer too: add `\"id\": {}` to it",
+                serde_json::Value::from(id.as_str())
+            )))
     }
 
     /// Judges a reply to one of its tasks.

@@ -205,4 +205,33 @@ fn the_check_reports_what_constants_earn() {
         "{:?}",
         report.remarks
     );
+    let without = "11 of 11 tasks: lines without an id cannot have their verifier repaired";
+    assert!(report.remarks.iter().any(|r| r.starts_with(without)), "{:?}", report.remarks);
+}
+
+#[test]
+fn a_line_that_lost_its_name_with_its_answer_is_told_the_text_to_add() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs_err::write(&path, text).unwrap();
+        TaskSet::open(name, &path).unwrap()
+    };
+    let line = |question: &str, answer: &str, id: &str| {
+        format!("{{{id}\"prompt\": \"{question}\", \"answer\": \"{answer}\"}}\n")
+    };
+    let old = [line("a", "1", ""), line("b", "2", ""), line("c", "3", "")];
+    let was = set("old.jsonl", &old.concat());
+    let now = set("now.jsonl", &[&*old[0], "\n", &line("b", "4", ""), &line("c", "5", "")].concat());
+    let error = now.asks_the_same(&was).unwrap_err().to_string();
+    let id = id_of(&old[1]).unwrap();
+    for words in ["now.jsonl:3", "another id", "1 more such line", &format!("`\"id\": \"{id}\"`")] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    let ids = [1, 2].map(|at| format!("\"id\": \"{}\", ", id_of(&old[at]).unwrap()));
+    let now = [old[0].clone(), line("b", "4", &ids[0]), line("c", "5", &ids[1])].concat();
+    set("mended.jsonl", &now).asks_the_same(&was).unwrap();
+    let other = set("other.jsonl", &[&*old[0], &line("d", "2", ""), &old[2]].concat());
+    let error = other.asks_the_same(&was).unwrap_err().to_string();
+    assert!(error.contains("another question") && error.contains("other.jsonl:2"), "{error}");
 }

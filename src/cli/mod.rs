@@ -152,11 +152,11 @@ pub fn main() -> u8 {
     match run(cli) {
         Ok(code) => code,
         Err(e @ Error::Interrupted) => {
-            progress::line(&e.to_string());
+            progress::line(&tame(&e.to_string()));
             e.exit_code()
         }
         Err(e) => {
-            progress::line(&format!("error: {e}"));
+            progress::line(&tame(&format!("error: {e}")));
             e.exit_code()
         }
     }
@@ -237,10 +237,19 @@ fn until_stopped<T: Send + 'static>(
     }
 }
 
+/// A text whose lines steer no terminal: a blank in the place of each control character but line ends and tabs, and of
+/// each character that sets the direction of writing. What files say is data.
+fn tame(text: &str) -> String {
+    let lines = text
+        .split('\n')
+        .map(|line| line.split('\t').map(crate::audit::AuditReport::clean).collect::<Vec<_>>().join("\t"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// Writes to standard output; a closed pipe is not an error of ours.
 fn print(text: &str) -> Result<()> {
     use std::io::Write;
-    match std::io::stdout().write_all(text.as_bytes()) {
+    match std::io::stdout().write_all(tame(text).as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Error::invalid(format!("the result cannot be written: {e}"))
                 .at("standard output")

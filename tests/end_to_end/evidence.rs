@@ -148,6 +148,17 @@ fn a_claim_that_cites_nothing_is_refused() {
     let output = run(&["claims", "check", "--workspace", text(&workspace)]);
     assert!(matches!(output.status.code(), Some(1 | 2)), "{}", said(&output));
     assert!(said(&output).contains("C0001") && said(&output).contains("hint:"), "{}", said(&output));
+    // What a text says steers no terminal.
+    std::fs::write(
+        &path,
+        format!("{}By [\u{1b}[31m9\u{1b}]0;x\u{7}](derive:{SLUG}.delta).\n", &claim[..end]),
+    )
+    .unwrap();
+    for verb in [&["claims", "check"][..], &["audit"]] {
+        let output = run(&[verb, &["--workspace", text(&workspace)]].concat());
+        let said = said(&output);
+        assert!(said.contains("[31m9") && !said.contains(['\u{1b}', '\u{7}']), "{said:?}");
+    }
 }
 
 #[test]

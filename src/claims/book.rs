@@ -182,7 +182,7 @@ impl Book {
         Ok(Resolved { number, evaluated, derived, entry })
     }
 
-    /// What a number rests on in the end: see [`compose::leaves`].
+    /// What a number rests on in the end: itself, or where it is a formula or a family of tests, the numbers that those follow from.
     pub fn rests_on(&self, reference: &Reference) -> Vec<Reference> {
         compose::leaves(self, reference)
     }

@@ -7,7 +7,6 @@ use crate::episode::row::EpisodeRow;
 use crate::episode::{chain, hashes, table};
 use crate::error::{Error, Result};
 use crate::philox::Philox;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::Path;
@@ -111,7 +110,8 @@ pub fn make(
         progress(written.fetch_add(rows.len(), std::sync::atomic::Ordering::Relaxed) + rows.len());
         Ok((path, hashes::FileHash::of(&bytes, rows.len(), chain::last(&rows))))
     };
-    let entries: Vec<(String, hashes::FileHash)> = units.par_iter().map(write).collect::<Result<_>>()?;
+    // One after the other: sealing and encoding take all cores, and a thread that waits for them would begin the next unit.
+    let entries: Vec<(String, hashes::FileHash)> = units.iter().map(write).collect::<Result<_>>()?;
     hashes::update(&home, entries)?;
     crate::hash::write_atomic(&folder.join(report()), declared(seeds, derivations).as_bytes())?;
     let started = Instant::now();

@@ -37,6 +37,7 @@ pub mod stages;
 pub mod stats;
 #[cfg(feature = "engine")]
 pub mod train;
+pub mod workspace;
 pub mod write_lock;
 
 pub use error::{Error, Result};

@@ -20,7 +20,7 @@ impl WriteLock {
     ///
     /// Where this process must not write or the file system knows no locks, there is none to hold.
     pub fn take(workspace: &Path) -> Result<WriteLock> {
-        crate::claims::texts::require_workspace(workspace)?;
+        crate::workspace::require(workspace)?;
         WriteLock::lock(workspace)
     }
 

@@ -2,7 +2,6 @@
 //! files in rising order of path.
 
 use super::derivation::DataSet;
-use super::texts::names;
 use super::value::Source;
 use crate::episode::columns::{self, Columns};
 use crate::episode::row::{CallRow, Column, EpisodeRow, HarvestRow, ImportedRow, Row, TrainingRow};
@@ -96,7 +95,7 @@ impl Store {
 
     /// Folder names under `data/`, sorted.
     pub fn slugs(&self) -> Result<Vec<String>> {
-        names(&self.root.join("data"), true)
+        crate::workspace::data_folders(&self.root)
     }
 
     /// Whether an experiment has imported rows.

@@ -5,6 +5,7 @@ use super::front_matter::{Document, Front};
 use super::ledger::Claim;
 use super::report::{Log, Report};
 use crate::error::{Error, Result, nearest};
+use crate::workspace::{self, names};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -34,7 +35,7 @@ impl Texts {
     /// Reads every text below `root`. The first one that is not well formed is the error: it names file,
     /// line and remedy.
     pub fn load(root: &Path) -> Result<Texts> {
-        require_workspace(root)?;
+        workspace::require(root)?;
         let mut texts = Texts::default();
         for slug in names(&root.join("site/experiments"), true)? {
             super::report::check_id(&slug).map_err(|e| e.at(format!("site/experiments/{slug}")))?;
@@ -46,6 +47,12 @@ impl Texts {
             let report = Report::read(root, &slug)?;
             let log = Log::read(root, &slug)?;
             texts.experiments.insert(slug.clone(), ExperimentText { slug, report, log });
+        }
+        // A claim that nobody reads is a claim that nobody checks.
+        if let Some(folder) = names(&root.join("claims"), true)?.first() {
+            return Err(Error::invalid("is a folder, and claims are not looked for in folders")
+                .at(format!("claims/{folder}"))
+                .hint("move its claims up into `claims/`, and anything else out of it"));
         }
         for file in names(&root.join("claims"), false)?.iter().filter(|file| file.ends_with(".md")) {
             texts.claims.push(Claim::read(root, file)?);
@@ -92,36 +99,6 @@ impl Texts {
             }
         })
     }
-}
-
-/// A workspace is known by one of its folders; an error for anything else.
-pub fn require_workspace(root: &Path) -> Result<()> {
-    if ["data", "claims", "site"].iter().any(|folder| root.join(folder).is_dir()) {
-        return Ok(());
-    }
-    Err(Error::invalid("is not a workspace: it has no `data/`, `claims/` or `site/`")
-        .at(root.display())
-        .hint("name the workspace with `--workspace DIR`"))
-}
-
-/// Names in a folder, sorted by bytes: sub-folders or files; hidden ones are left out. Empty if there is no folder.
-pub(super) fn names(folder: &Path, folders: bool) -> Result<Vec<String>> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let mut out = Vec::new();
-    for entry in fs_err::read_dir(folder)? {
-        let entry = entry?;
-        let is_folder = fs_err::metadata(entry.path())?.is_dir();
-        let name = entry.file_name().into_string().map_err(|name| {
-            Error::invalid(format!("file name {name:?} is not UTF-8")).at(folder.display()).hint("rename it")
-        })?;
-        if is_folder == folders && !name.starts_with('.') {
-            out.push(name);
-        }
-    }
-    out.sort();
-    Ok(out)
 }
 
 #[cfg(test)]

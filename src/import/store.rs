@@ -96,15 +96,8 @@ pub fn write(workspace: &Path, name: &str, sources: Vec<Source>, dry_run: bool) 
 
 /// Folders under `data/` that hold imported rows, sorted.
 pub fn imported(workspace: &Path) -> Result<Vec<String>> {
-    let data = workspace.join("data");
-    let mut names = Vec::new();
-    for entry in if data.is_dir() { fs_err::read_dir(&data)?.collect() } else { Vec::new() } {
-        let entry = entry?;
-        if entry.path().join("imported").is_dir() {
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    names.sort();
+    let mut names = crate::workspace::data_folders(workspace)?;
+    names.retain(|name| workspace.join("data").join(name).join("imported").is_dir());
     Ok(names)
 }
 

@@ -56,14 +56,10 @@ pub(super) fn files(root: &Path) -> Result<Vec<FileInput>> {
 /// Folders under `data/` with imported rows and no report, in order of their name. The claims that cite them are
 /// left to the caller.
 pub(super) fn imports(workspace: &Path, reported: impl Fn(&str) -> bool) -> Result<Vec<ImportInput>> {
-    let folders = walkdir::WalkDir::new(workspace.join("data")).min_depth(1).max_depth(1).sort_by_file_name();
     let mut out = Vec::new();
-    for folder in folders.into_iter().filter_map(|entry| entry.ok()) {
-        let slug = folder.file_name().to_string_lossy().into_owned();
-        if reported(&slug) || !folder.path().join("imported").is_dir() {
-            continue;
-        }
-        out.push(ImportInput { slug, files: files(folder.path())?, cited_by: Vec::new() });
+    for slug in crate::import::imported(workspace)?.into_iter().filter(|slug| !reported(slug)) {
+        let files = files(&workspace.join("data").join(&slug))?;
+        out.push(ImportInput { slug, files, cited_by: Vec::new() });
     }
     Ok(out)
 }

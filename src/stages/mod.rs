@@ -94,17 +94,7 @@ pub fn list(workspace: &Path) -> Result<Vec<String>> {
             .at(workspace.display())
             .hint("name the workspace with `--workspace DIR`"));
     }
-    let data = workspace.join("data");
-    if !data.exists() {
-        return Ok(Vec::new());
-    }
-    let mut names = Vec::new();
-    for entry in fs_err::read_dir(&data)? {
-        let entry = entry?;
-        if entry.path().join("experiment.toml").exists() {
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    names.sort();
+    let mut names = crate::workspace::data_folders(workspace)?;
+    names.retain(|name| workspace.join("data").join(name).join("experiment.toml").exists());
     Ok(names)
 }

@@ -243,15 +243,9 @@ pub fn survey_of(
 
 /// Folders under `data/` that hold rows of attempts, sorted.
 fn folders(workspace: &Path) -> Result<Vec<String>> {
-    let data = workspace.join("data");
-    let mut names = Vec::new();
-    for entry in fs_err::read_dir(&data)? {
-        let entry = entry?;
-        if entry.path().join("episodes").is_dir() || entry.path().join("imported").is_dir() {
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-    }
-    names.sort();
+    let mut names = crate::workspace::data_folders(workspace)?;
+    let holds = |name: &str, rows: &str| workspace.join("data").join(name).join(rows).is_dir();
+    names.retain(|name| holds(name, "episodes") || holds(name, "imported"));
     Ok(names)
 }
 
@@ -265,7 +259,7 @@ fn judge_again(experiment: &Experiment, context: &Context) -> Result<Rescored> {
         .map(|family| Ok((family.to_string(), environment.verifier_sha256(family)?)))
         .collect::<Result<_>>()?;
     let reader = words::reader(experiment, base_model(experiment, &units)?.as_deref());
-    let said = reader.as_ref().ok();
+    let words = reader.as_ref().ok();
     let what = format!("rescore {}", experiment.slug);
     context.observer.begin(&what, Some(units.len() as u64), "files");
     let mut done: Vec<Unit> = Vec::new();
@@ -278,7 +272,7 @@ fn judge_again(experiment: &Experiment, context: &Context) -> Result<Rescored> {
                 let harness = &experiment.plan.harness;
                 let examples =
                     if arm == HARVEST { harness.harvest.examples } else { harness.evaluate.examples };
-                unit::rescore(environment, &verifiers, said, examples, &files, (arm, *seed))
+                unit::rescore(environment, &verifiers, words, examples, &files, (arm, *seed))
             })
             .collect::<Result<_>>()?;
         done.extend(judged);

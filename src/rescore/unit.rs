@@ -2,7 +2,7 @@
 //! judges today, the files of the next rows version out. Nothing is written here.
 
 use super::replay::{Judgement, Unjudged, judge};
-use super::words::{self, Said};
+use super::words::{self, Reader};
 use crate::environment::Environment;
 use crate::episode::hashes::{self, FileHash};
 use crate::episode::transcript::{self, Transcript};
@@ -125,7 +125,7 @@ pub struct Unit {
 pub fn rescore(
     environment: &dyn Environment,
     verifiers: &BTreeMap<String, String>,
-    said: Option<&Said>,
+    reader: Option<&Reader>,
     examples: usize,
     files: &UnitFiles,
     (arm, seed): (&str, u64),
@@ -162,11 +162,20 @@ pub fn rescore(
             "the unit has no transcripts, and hashes.json lists none: nothing says what the model replied";
         odd.push((None, what.into()));
     }
+    let called = called(files)?;
+    let calls = called.as_ref().map_or(&[][..], |(_, calls)| calls);
+    let mut of_episode: HashMap<(&str, i64), Vec<&CallRow>> = HashMap::new();
+    for call in calls {
+        of_episode.entry((&call.task_id, call.rollout)).or_default().push(call);
+    }
+    of_episode.values_mut().for_each(|calls| calls.sort_by_key(|call| call.turn));
     let judged: Vec<Result<Judgement, Unjudged>> = rows
         .par_iter()
         .map(|row| {
-            let transcript = of_row.get(&(row.task_id.as_str(), row.rollout)).copied();
-            match transcript.and_then(|transcript| words::differs(row, transcript, said)) {
+            let key = (row.task_id.as_str(), row.rollout);
+            let transcript = of_row.get(&key).copied();
+            let calls = of_episode.get(&key).map_or(&[][..], Vec::as_slice);
+            match transcript.and_then(|transcript| words::differs(row, calls, transcript, reader)) {
                 Some(what) => Err(Unjudged::OtherWords(what)),
                 None => judge(environment, row, transcript, examples),
             }
@@ -208,9 +217,22 @@ pub fn rescore(
         });
         unit.rows = next.collect();
         unit.next.push(replacement(path, &bytes, &mut unit.rows)?);
-        unit.next.extend(calls(files, &rows, &judged)?);
+        if let Some((bytes, calls)) = &called {
+            unit.next.extend(reread(files, (bytes, calls.clone()), &rows, &judged)?);
+        }
     }
     Ok(unit)
+}
+
+/// The unit's calls, with their file's bytes; `None` where there is no such file.
+fn called(files: &UnitFiles) -> Result<Option<(Vec<u8>, Vec<CallRow>)>> {
+    let full = files.path(&files.calls());
+    if !full.is_file() {
+        return Ok(None);
+    }
+    let bytes = regular::data(&full)?;
+    let calls = table::decode(&full, &bytes)?;
+    Ok(Some((bytes, calls)))
 }
 
 /// Whether `hashes.json` lists the unit's transcripts: they may be kept elsewhere.
@@ -244,18 +266,12 @@ fn replacement<R: Row>(path: String, old: &[u8], rows: &mut [R]) -> Result<Repla
 }
 
 /// The calls file with what today's environment reads in each reply, where that differs.
-fn calls(
+fn reread(
     files: &UnitFiles,
+    (bytes, mut calls): (&[u8], Vec<CallRow>),
     rows: &[EpisodeRow],
     judged: &[Result<Judgement, Unjudged>],
 ) -> Result<Option<Replacement>> {
-    let path = files.calls();
-    let full = files.path(&path);
-    if !full.is_file() {
-        return Ok(None);
-    }
-    let bytes = fs_err::read(&full)?;
-    let mut calls: Vec<CallRow> = table::decode(&full, &bytes)?;
     let turns: HashMap<(&str, i64), &[(bool, bool)]> = rows
         .iter()
         .zip(judged)
@@ -272,5 +288,5 @@ fn calls(
         changed |= reads != (call.parse_ok, call.action_ok);
         (call.parse_ok, call.action_ok) = reads;
     }
-    if changed { replacement(path, &bytes, &mut calls).map(Some) } else { Ok(None) }
+    if changed { replacement(files.calls(), bytes, &mut calls).map(Some) } else { Ok(None) }
 }

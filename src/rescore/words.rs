@@ -1,16 +1,29 @@
-//! A transcript against what was sampled: its token ids against the hash in the episode's row, and its
-//! words against its ids, so that none of the three can be changed alone.
+//! A transcript against what was sampled: its token ids against the hashes in the rows of the episode and of its
+//! calls, its words against its ids, and its opening against the prompt of the first call, so that none of them
+//! can be changed alone.
 
+use crate::engine::tokens_sha256;
 use crate::environment::{Message, Role};
 use crate::episode::transcript::Transcript;
-use crate::episode::{EpisodeRow, turns_sha256};
+use crate::episode::{CallRow, EpisodeRow, turns_sha256};
 use crate::error::Result;
 
-/// What a model said: the conversation before it, and the ids that it sampled, to the words of a transcript.
-pub type Said = Box<dyn Fn(&[Message], &[u32]) -> Result<String> + Send + Sync>;
+/// The tokens of a model, both ways.
+pub struct Reader {
+    /// What it said: the conversation before it, and the ids that it sampled, to the words of a transcript.
+    pub said: Box<dyn Fn(&[Message], &[u32]) -> Result<String> + Send + Sync>,
+    /// The ids that it is prompted with where a conversation opens.
+    pub prompt: Box<dyn Fn(&[Message]) -> Result<Vec<u32>> + Send + Sync>,
+}
 
-/// What is wrong with an episode's transcript, if anything. Without `said`, words are not compared.
-pub fn differs(row: &EpisodeRow, transcript: &Transcript, said: Option<&Said>) -> Option<String> {
+/// What is wrong with an episode's transcript, if anything; `calls` are the episode's, in the order of their turns,
+/// and none where they are not kept. Without a reader, words are not compared.
+pub fn differs(
+    row: &EpisodeRow,
+    calls: &[&CallRow],
+    transcript: &Transcript,
+    reader: Option<&Reader>,
+) -> Option<String> {
     let sampled = &transcript.sampled;
     let Some(own) = &row.tokens_sha256 else {
         return (!sampled.is_empty())
@@ -25,6 +38,11 @@ pub fn differs(row: &EpisodeRow, transcript: &Transcript, said: Option<&Said>) -
     if let Some(stated) = row.completion_tokens.filter(|stated| usize::try_from(*stated) != Ok(count)) {
         return Some(format!("`completion_tokens` is {stated}, and its transcript has {count} token ids"));
     }
+    for (turn, (call, ids)) in calls.iter().zip(sampled).enumerate() {
+        if call.tokens_sha256.as_ref().is_some_and(|sealed| *sealed != tokens_sha256(ids)) {
+            return Some(format!("the token ids of reply {} are not those that its call seals", turn + 1));
+        }
+    }
     let messages = &transcript.messages;
     let replies: Vec<usize> =
         (0..messages.len()).filter(|at| messages[*at].role == Role::Assistant).collect();
@@ -33,7 +51,24 @@ pub fn differs(row: &EpisodeRow, transcript: &Transcript, said: Option<&Said>) -
         let replies = replies.len();
         return Some(format!("its transcript has {} sampled turns and {replies} replies", sampled.len()));
     };
-    let said = said?;
+    let Reader { said, prompt } = reader?;
+    let opening = replies.get(examples).map(|first| &messages[..*first]);
+    if let (Some(opening), Some(call)) = (opening, calls.first().filter(|call| call.turn == 0)) {
+        let sealed = call.prompt_sha256.as_deref();
+        match prompt(opening) {
+            Err(error) => return Some(format!("its prompt cannot be made: {error}")),
+            Ok(ids) if sealed.is_some_and(|sealed| sealed != tokens_sha256(&ids)) => {
+                return Some("its prompt is not the one that its first call seals".into());
+            }
+            Ok(ids) if call.prompt_tokens.is_some_and(|stated| usize::try_from(stated) != Ok(ids.len())) => {
+                return Some(format!(
+                    "its prompt has {} tokens, and its first call says otherwise",
+                    ids.len()
+                ));
+            }
+            Ok(_) => {}
+        }
+    }
     replies[examples..].iter().zip(sampled).enumerate().find_map(|(turn, (at, ids))| {
         match said(&messages[..*at], ids) {
             Ok(words) if words == messages[*at].content => None,
@@ -43,13 +78,13 @@ pub fn differs(row: &EpisodeRow, transcript: &Transcript, said: Option<&Said>) -
     })
 }
 
-/// Reads sampled ids with the tokenizer of an experiment's model, or says why words are not compared: the model
+/// Reads and writes token ids with the tokenizer of an experiment's model, or says why words are not compared: the model
 /// that answered for the base arm, `model_sha256`, has to be here.
 #[cfg(feature = "engine")]
 pub fn reader(
     experiment: &crate::stages::Experiment,
     model_sha256: Option<&str>,
-) -> std::result::Result<Said, String> {
+) -> std::result::Result<Reader, String> {
     use crate::engine::local::Markers;
     use crate::environment::THOUGHT;
     use crate::model::TextSide;
@@ -67,19 +102,25 @@ pub fn reader(
     let thinking = plan.harness.evaluate.think_tokens.is_some();
     let markers = Markers::of(text.tokenizer()).filter(|_| thinking);
     let names = serde_json::Map::from_iter([("enable_thinking".to_owned(), thinking.into())]);
-    Ok(Box::new(move |before, ids| {
-        let words = text.tokenizer().decode(ids, true)?;
-        let opened = match &markers {
-            Some(markers) => markers.opened_in(&text.prompt(before, &names)?),
-            None => false,
-        };
-        Ok(if opened { format!("{THOUGHT}{words}") } else { words })
-    }))
+    let text = std::sync::Arc::new((text, names));
+    let of_prompt = text.clone();
+    Ok(Reader {
+        said: Box::new(move |before, ids| {
+            let (text, names) = text.as_ref();
+            let words = text.tokenizer().decode(ids, true)?;
+            let opened = match &markers {
+                Some(markers) => markers.opened_in(&text.prompt(before, names)?),
+                None => false,
+            };
+            Ok(if opened { format!("{THOUGHT}{words}") } else { words })
+        }),
+        prompt: Box::new(move |opening| of_prompt.0.prompt(opening, &of_prompt.1)),
+    })
 }
 
 /// Without the engine there is no tokenizer.
 #[cfg(not(feature = "engine"))]
-pub fn reader(_: &crate::stages::Experiment, _: Option<&str>) -> std::result::Result<Said, String> {
+pub fn reader(_: &crate::stages::Experiment, _: Option<&str>) -> std::result::Result<Reader, String> {
     Err("this build has no tokenizers (feature `engine`)".into())
 }
 
@@ -108,16 +149,58 @@ mod tests {
         (row, Transcript { task_id: "t".into(), rollout: 0, messages, sampled })
     }
 
-    fn bytes() -> Said {
-        Box::new(|_, ids| Ok(ids.iter().map(|id| char::from(*id as u8)).collect()))
+    /// Tokens are bytes, and a prompt is the first byte of each message.
+    fn bytes() -> Reader {
+        Reader {
+            said: Box::new(|_, ids| Ok(ids.iter().map(|id| char::from(*id as u8)).collect())),
+            prompt: Box::new(|opening| {
+                Ok(opening.iter().map(|m| m.content.bytes().next().unwrap_or(0).into()).collect())
+            }),
+        }
+    }
+
+    #[test]
+    fn the_calls_hold_each_reply_and_the_first_prompt() {
+        use crate::episode::testing::call_rows;
+        let reader = bytes();
+        let (row, transcript) = episode();
+        let mut calls: Vec<CallRow> = call_rows(2);
+        for (turn, (call, ids)) in calls.iter_mut().zip(&transcript.sampled).enumerate() {
+            (call.turn, call.tokens_sha256) = (turn as i64, Some(tokens_sha256(ids)));
+            (call.prompt_sha256, call.prompt_tokens) = (None, Some(99));
+        }
+        let opening: Vec<u32> = "223".bytes().map(u32::from).collect();
+        (calls[0].prompt_sha256, calls[0].prompt_tokens) = (Some(tokens_sha256(&opening)), Some(3));
+        let found = |change: fn(&mut [CallRow]), reader: Option<&Reader>| {
+            let mut calls = calls.clone();
+            change(&mut calls);
+            let calls: Vec<&CallRow> = calls.iter().collect();
+            differs(&row, &calls, &transcript, reader).unwrap_or_default()
+        };
+        assert_eq!(found(|_| {}, Some(&reader)), "");
+        assert_eq!(found(|_| {}, None), "");
+        let other = |calls: &mut [CallRow]| calls[1].tokens_sha256 = Some("0".repeat(64));
+        assert!(found(other, None).contains("the token ids of reply 2 are not those that its call seals"));
+        let prompt = |calls: &mut [CallRow]| calls[0].prompt_sha256 = Some("0".repeat(64));
+        assert!(found(prompt, Some(&reader)).contains("not the one that its first call seals"));
+        assert_eq!(found(prompt, None), "", "nobody makes prompts without a tokenizer");
+        let tokens = |calls: &mut [CallRow]| calls[0].prompt_tokens = Some(4);
+        assert!(found(tokens, Some(&reader)).contains("has 3 tokens"));
+        // A server's calls seal nothing.
+        let silent = |calls: &mut [CallRow]| {
+            for call in calls {
+                (call.tokens_sha256, call.prompt_sha256, call.prompt_tokens) = (None, None, None);
+            }
+        };
+        assert_eq!(found(silent, Some(&reader)), "");
     }
 
     #[test]
     fn hash_count_and_words_each_hold_a_transcript_to_what_was_sampled() {
         let said = bytes();
         let (row, transcript) = episode();
-        assert_eq!(differs(&row, &transcript, Some(&said)), None);
-        assert_eq!(differs(&row, &transcript, None), None);
+        assert_eq!(differs(&row, &[], &transcript, Some(&said)), None);
+        assert_eq!(differs(&row, &[], &transcript, None), None);
         type Case = (fn(&mut EpisodeRow, &mut Transcript), &'static str, bool);
         let cases: [Case; 7] = [
             (|_, t| t.messages[5].content = "4".into(), "the words of reply 2", false),
@@ -139,13 +222,13 @@ mod tests {
         for (change, words, without_tokenizer) in cases {
             let (mut row, mut transcript) = (row.clone(), transcript.clone());
             change(&mut row, &mut transcript);
-            let what = differs(&row, &transcript, Some(&said)).unwrap();
+            let what = differs(&row, &[], &transcript, Some(&said)).unwrap();
             assert!(what.contains(words), "{what}");
-            assert_eq!(differs(&row, &transcript, None).is_some(), without_tokenizer, "{words}");
+            assert_eq!(differs(&row, &[], &transcript, None).is_some(), without_tokenizer, "{words}");
         }
         // A server gives no ids, and its transcripts have none.
         let (mut row, mut transcript) = (row, transcript);
         (row.tokens_sha256, transcript.sampled) = (None, Vec::new());
-        assert_eq!(differs(&row, &transcript, Some(&said)), None);
+        assert_eq!(differs(&row, &[], &transcript, Some(&said)), None);
     }
 }

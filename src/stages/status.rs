@@ -5,8 +5,8 @@ use super::receipts::{
 };
 use super::{Experiment, draft::Ending};
 use crate::episode::{UnitFiles, wal};
-use crate::error::Result;
-use crate::experiment::{Purpose, receipts};
+use crate::error::{Error, Result};
+use crate::experiment::{Purpose, Stage, lock, receipts};
 use crate::regular;
 use serde::Serialize;
 
@@ -15,7 +15,8 @@ use serde::Serialize;
 pub struct Entry {
     /// What.
     pub what: String,
-    /// `done`, `running`, `missing`, `refused`, or `closed` after what was refused.
+    /// `done`, `running`, `missing`, `refused`, `closed` after what was refused, or `changed`: a lock that the plan, or
+    /// its task file, no longer fits.
     pub state: &'static str,
     /// A remark, such as a count.
     pub note: String,
@@ -43,6 +44,12 @@ pub fn status(experiment: &Experiment) -> Result<Status> {
     let root = &experiment.root;
     let plan = &experiment.plan;
     let mut list = List { experiment, entries: Vec::new(), ended_by: None };
+    for stage in [Stage::Harvest, Stage::Train, Stage::Evaluate] {
+        match lock::check(root, plan, stage) {
+            Err(Error::Refused(problem)) => list.add("plan", "changed", problem.what),
+            other => drop(other?),
+        }
+    }
     // A plan may have nothing to train: its adapters come from elsewhere, or a server has them.
     let trains = plan.arms.iter().any(|arm| arm.adapter.as_deref() == Some("receipt:train"));
     match receipts::read::<HarvestReceipt>(root, "harvest")? {
@@ -148,6 +155,25 @@ fn begun(experiment: &Experiment, arm: &str, seeds: &[u64]) -> Result<Option<usi
 mod tests {
     use super::*;
     use crate::stages::draft;
+
+    #[test]
+    fn a_plan_that_no_longer_fits_its_lock_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        draft::new_experiment(dir.path(), "a", &draft::fresh_plan(dir.path()).unwrap()).unwrap();
+        let open = || Experiment::open(dir.path(), "a").unwrap();
+        let experiment = open();
+        lock::lock(&experiment.root, &experiment.plan, Stage::Evaluate).unwrap();
+        let changed = |status: Status| status.entries.into_iter().find(|entry| entry.state == "changed");
+        assert_eq!(changed(status(&experiment).unwrap()), None);
+        let plan = experiment.root.join("experiment.toml");
+        let text = fs_err::read_to_string(&plan).unwrap();
+        let other = text.replacen("per_family = ", "per_family = 1", 1);
+        assert_ne!(text, other);
+        fs_err::write(&plan, other).unwrap();
+        let entry = changed(status(&open()).unwrap()).unwrap();
+        assert!(entry.note.contains("the evaluate section was locked on"), "{}", entry.note);
+        assert!(entry.note.contains("has changed: ") && entry.note.contains("per_family"), "{}", entry.note);
+    }
 
     #[test]
     fn what_is_no_file_is_not_read_as_one() {

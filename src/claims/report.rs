@@ -45,6 +45,19 @@ pub enum Verdict {
     InstrumentOnly,
 }
 
+impl Verdict {
+    /// As written in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Positive => "positive",
+            Verdict::Negative => "negative",
+            Verdict::Inconclusive => "inconclusive",
+            Verdict::DesignNegative => "design-negative",
+            Verdict::InstrumentOnly => "instrument-only",
+        }
+    }
+}
+
 /// The plain-language block, under its four fixed headings; links allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -31,21 +31,27 @@ pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
 
 /// A claim that is held needs something that bears it out: of the comparisons that its evidence rests on, where there are any, one
 /// whose interval leaves zero out, one without an interval whose p value is small, or one that is cited for what holds within its margin.
+/// Means of two arms beside each other are no comparison.
 fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     if !matches!(claim.status, Status::Promising | Status::Confirmed) {
         return;
     }
-    let mut open = Vec::new();
+    let (mut open, mut compared) = (Vec::new(), false);
+    // (experiment, arm) of means and flips.
+    let mut apart: BTreeSet<(&str, &str)> = BTreeSet::new();
     let evidence: BTreeSet<Reference> =
         claim.evidence().flat_map(|reference| book.rests_on(reference)).collect();
     for reference in &evidence {
         let Ok(resolved) = book.resolve(reference) else { return };
         let part = |name: &str| resolved.evaluated.parts.get(name).and_then(|number| number.get());
-        if !matches!(
-            resolved.entry.derivation.estimator,
-            Estimator::PairedDelta | Estimator::ProbabilityOfImprovement
-        ) {
-            continue;
+        let (derivation, slug) = (&resolved.entry.derivation, &resolved.entry.experiment);
+        match derivation.estimator {
+            Estimator::PairedDelta | Estimator::ProbabilityOfImprovement => compared = true,
+            Estimator::Mean | Estimator::Flips if derivation.data.holds_attempts() => {
+                apart.extend(derivation.arms.iter().map(|arm| (slug.as_str(), arm.as_str())));
+                continue;
+            }
+            _ => continue,
         }
         let nothing = if resolved.entry.derivation.estimator == Estimator::PairedDelta { 0.0 } else { 0.5 };
         let leaves_out = match (part("low"), part("high")) {
@@ -61,9 +67,19 @@ fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
         }
         open.push(reference.to_string());
     }
+    let document = &claim.document;
+    let line = document.line_of("status", 0).unwrap_or(1);
+    let mut two = apart.iter().zip(apart.iter().skip(1)).filter(|(a, b)| a.0 == b.0);
+    if let Some(((slug, one), (_, other))) = two.next().filter(|_| !compared) {
+        let text = format!(
+            "claim `{}` is {}, and its evidence has numbers of `{one}` and of `{other}` in `{slug}` and no comparison of the two",
+            claim.id,
+            claim.status.word().to_lowercase(),
+        );
+        let hint = "declare a `paired_delta` of both arms and cite it as evidence";
+        outcome.add(document, line, "unsupported_status", text, hint);
+    }
     if !open.is_empty() {
-        let document = &claim.document;
-        let line = document.line_of("status", 0).unwrap_or(1);
         let text = format!(
             "claim `{}` is {}, and no interval in its evidence leaves out that nothing changed ({})",
             claim.id,

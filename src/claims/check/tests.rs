@@ -163,6 +163,26 @@ fn claims_about_training_need_several_training_seeds() {
 }
 
 #[test]
+fn means_of_two_arms_are_no_comparison() {
+    let other = "[derivations.other]\nexperiment = \"demo\"\ndata = \"episodes\"\nestimator = \"mean\"\nof = \"reward\"\narms = [\"treatment\"]\n\
+        [derivations.flips]\nexperiment = \"demo\"\ndata = \"episodes\"\nestimator = \"flips\"\narms = [\"base\", \"treatment\"]\n\
+        [derivations.gap]\ndata = \"derivations\"\nestimator = \"value\"\nof = \"other - derive:demo.base\"\n";
+    let held = |evidence: &str| {
+        let case = claim(other, BODY);
+        Case { claim: case.claim.replace("\"derive:demo.delta\"]", &format!("{evidence}]")), ..case }
+    };
+    let apart = "has numbers of `base` and of `treatment` in `demo` and no comparison of the two";
+    held("\"derive:demo.base\", \"derive:C0001.other\"").finds("unsupported_status", apart);
+    held("\"derive:C0001.gap\"").finds("unsupported_status", apart);
+    held("\"derive:C0001.flips\"").finds("unsupported_status", apart);
+    // One arm's number says what it says, and beside a comparison two do.
+    for fine in ["\"derive:demo.base\"", "\"derive:C0001.gap\", \"derive:demo.delta\""] {
+        let outcome = held(fine).outcome();
+        assert!(outcome.findings.iter().all(|f| f.rule != "unsupported_status"), "{:#?}", outcome.findings);
+    }
+}
+
+#[test]
 fn significant_needs_a_p_value() {
     report("", "A significant gain of [+0.50](derive:demo.delta).").finds("significant", "without a p value");
     report("", "p is [0.031](derive:demo.delta.p).\n\nA significant gain.").finds("significant", "without");

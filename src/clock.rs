@@ -23,6 +23,22 @@ pub fn rfc3339(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", s / 3600, s / 60 % 60, s % 60)
 }
 
+/// Seconds since 1970 of a text as [`rfc3339`] writes it; `None` for any other.
+pub fn seconds(text: &str) -> Option<u64> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
+    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
+    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
+    // The year is counted from March, so that the leap day comes last.
+    let (shifted_year, shifted_month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (era, year_of_era) = (shifted_year.div_euclid(400), shifted_year.rem_euclid(400));
+    let day_of_year = (153 * shifted_month + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = era * 146_097 + day_of_era - 719_468;
+    let seconds = u64::try_from(((days * 24 + hour) * 60 + minute) * 60 + second).ok()?;
+    // Days and hours that there are not, and any other form, are written otherwise.
+    (rfc3339(seconds) == text).then_some(seconds)
+}
+
 /// Today, UTC: `2026-12-01`.
 pub fn today() -> String {
     now()[..10].to_string()
@@ -30,7 +46,28 @@ pub fn today() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::rfc3339;
+    use super::{rfc3339, seconds};
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for instant in (0..40).map(|n| n * 123_456_789).chain([951_782_400, 1_798_761_599]) {
+            assert_eq!(seconds(&rfc3339(instant)), Some(instant));
+        }
+        for other in [
+            "",
+            "2026-12-01",
+            "2026-02-30T00:00:00Z",
+            "2026-12-01T24:00:00Z",
+            "2026-12-01t09:30:00Z",
+            "2026-12-01T09:30:00+00:00",
+            "1969-12-31T23:59:59Z",
+            "2026-12-01T09:30:00.5Z",
+            "+026-12-01T09:30:00Z",
+            "äöüäö",
+        ] {
+            assert_eq!(seconds(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn known_instants() {

@@ -6,6 +6,7 @@ use super::rules::Gathered;
 use super::sheet::Sheet;
 use super::walk::same;
 use crate::episode::columns::RowAt;
+use crate::episode::row::Cell;
 use std::collections::{BTreeSet, HashMap};
 
 /// An attempt: arm, seed, task, rollout.
@@ -68,32 +69,95 @@ pub fn calls<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
     findings
 }
 
-/// Every harvested sample against its episode, for seeds whose harvested episodes are kept.
+/// How every native episode ended, against its last call and its own score: a run that failed outside the model has
+/// no score and says why, every other one has a score and ends as its last call did, or at a limit.
+pub fn ends<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
+    /// What the calls of an attempt say: their turns, how the last one ended and was read, and whether any acted.
+    #[derive(Default)]
+    struct Calls<'a> {
+        turns: BTreeSet<i64>,
+        last: Option<(i64, &'a str, Cell)>,
+        acted: bool,
+    }
+    let mut made: HashMap<Attempt, Calls> = HashMap::new();
+    for (_, _, row) in calls.rows() {
+        let of = made.entry(attempt(calls, row, calls.text(row, "arm"))).or_default();
+        let turn = calls.whole(row, "turn").unwrap_or(-1);
+        of.turns.insert(turn);
+        if of.last.as_ref().is_none_or(|(last, ..)| *last < turn) {
+            of.last = Some((turn, calls.text(row, "finish_reason"), calls.cell(row, "parse_ok")));
+        }
+        of.acted |= calls.cell(row, "action_ok") == Cell::Flag(true);
+    }
+    let none = Calls::default();
+    let mut wrong = Gathered::new("episode_end");
+    for (file, at, row) in episodes.rows().filter(|(_, _, row)| episodes.text(*row, "scaffold") == "native") {
+        let mut say = |detail: String| wrong.add(file, at, || detail);
+        let reason = episodes.text(row, "finish_reason");
+        let failed = reason == "infra_error";
+        for (column, empty) in
+            [("reward", failed), ("solved", failed), ("engaged", failed), ("error", !failed)]
+        {
+            let has = episodes.cell(row, column);
+            if has.is_null() != empty {
+                say(format!("`{column}` is `{has}`, and the episode ended by `{reason}`"));
+            }
+        }
+        let of = made.get(&attempt(episodes, row, episodes.text(row, "arm"))).unwrap_or(&none);
+        if !of.turns.iter().copied().eq(0..of.turns.len() as i64) {
+            say("its calls are not numbered from 0, each turn once".into());
+        }
+        let Some((_, last, read)) = &of.last else { continue };
+        if !failed && reason != *last && reason != "length" {
+            say(format!("`finish_reason` is `{reason}`, its last call ended by `{last}`"));
+        }
+        if !["stop", "length"].contains(last) {
+            say(format!("its last call ended by `{last}`, which no call does"));
+        }
+        let parsed = episodes.cell(row, "parse_ok");
+        if parsed != *read {
+            say(format!("`parse_ok` is `{parsed}`, its last call says `{read}`"));
+        }
+        if !failed && episodes.cell(row, "engaged") != Cell::Flag(of.acted) {
+            let has = episodes.cell(row, "engaged");
+            say(format!("`engaged` is `{has}`, and by its calls it is `{}`", of.acted));
+        }
+    }
+    wrong.into_findings().collect()
+}
+
+/// Every harvested sample against its episode and the other way round, for seeds whose harvested episodes are kept.
 pub fn harvest<'a>(episodes: &'a Sheet, harvest: &'a Sheet) -> Vec<Finding> {
     const ARM: &str = "harvest";
-    let mut played: HashMap<Attempt, RowAt> = HashMap::new();
+    let mut played: HashMap<Attempt, (&str, usize, RowAt)> = HashMap::new();
     let mut seeds: BTreeSet<i64> = BTreeSet::new();
-    for (_, _, row) in episodes.rows().filter(|(_, _, row)| episodes.text(*row, "arm") == ARM) {
+    for (file, at, row) in episodes.rows().filter(|(_, _, row)| episodes.text(*row, "arm") == ARM) {
         let key = attempt(episodes, row, ARM);
         seeds.insert(key.1);
-        played.insert(key, row);
+        played.insert(key, (file, at, row));
     }
+    let judged: BTreeSet<i64> = harvest.rows().filter_map(|(_, _, row)| harvest.whole(row, "seed")).collect();
     let mut wrong = Gathered::new("harvest_differs");
     for (file, at, row) in harvest.rows() {
         let key = attempt(harvest, row, ARM);
         if !seeds.contains(&key.1) {
             continue;
         }
-        let Some(episode) = played.get(&key) else {
+        let Some((_, _, episode)) = played.remove(&key) else {
             wrong.add(file, at, || format!("there is no episode of `{}`, rollout {}", key.2, key.3));
             continue;
         };
         for column in ["family", "level", "reward", "solved", "completion_tokens", "tokens_sha256"] {
-            let (has, played) = (harvest.cell(row, column), episodes.cell(*episode, column));
+            let (has, played) = (harvest.cell(row, column), episodes.cell(episode, column));
             if has != played && !same(&has, &played) {
                 wrong.add(file, at, || format!("`{column}` is `{has}`, the episode says `{played}`"));
             }
         }
+    }
+    let mut unjudged: Vec<_> = played.into_iter().filter(|(key, _)| judged.contains(&key.1)).collect();
+    unjudged.sort_unstable_by_key(|(key, _)| *key);
+    for ((_, seed, task, rollout), (file, at, _)) in unjudged {
+        wrong.add(file, at, || format!("harvest/{seed}.parquet has no row of `{task}`, rollout {rollout}"));
     }
     wrong.into_findings().collect()
 }
@@ -172,7 +236,11 @@ mod tests {
         let found = harvest(&played, &sheet("harvest", &head, &[&row("a", true), &row("b", true)]));
         assert_eq!((found[0].rule, found[0].row), ("harvest_differs", Some(2)));
         let found = harvest(&played, &sheet("harvest", &head, &[&row("x", true)]));
-        assert!(found[0].detail.contains("no episode of `x`"));
+        assert!(found.iter().any(|f| f.detail.contains("no episode of `x`")));
+        // A sample that was left out leaves its episode behind.
+        let found = harvest(&played, &sheet("harvest", &head, &[&row("a", true)]));
+        assert_eq!((found.len(), found[0].file.as_str(), found[0].row), (1, "episodes", Some(2)));
+        assert!(found[0].detail.contains("harvest/1.parquet has no row of `b`"));
         assert_eq!(harvest(&Sheet::default(), &sheet("harvest", &head, &[&row("x", true)])), []);
     }
 }

@@ -19,8 +19,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How far a recorded number may lie from the recomputed one.
 const TOLERANCE: f64 = 1e-9;
 
+/// How the question of the leg ends that makes a decision negative.
+pub(super) const ALONE: &str = ", which alone makes it negative";
+
 /// One condition of the rule.
 pub(super) struct Leg {
+    /// The question, as a page prints it.
+    pub asks: String,
     /// The number that is compared.
     pub value: Option<f64>,
     /// What it is compared with.
@@ -70,18 +75,13 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
 
     let bar = case.plan.decision.bar();
     let spread = settle(null_spread(case, &arms[0]), receipt.get("null_spread").and_then(Value::as_f64));
-    let of_events: Vec<Option<f64>> = case
-        .plan
-        .seeds
-        .evaluate
-        .iter()
-        .enumerate()
-        .map(|(at, seed)| {
-            let of_seed: Vec<&Attempt> =
-                attempts.iter().copied().filter(|a| u64::try_from(a.seed) == Ok(*seed)).collect();
-            settle(change(&of_seed, &arms, &derivation).delta, leg_value(at))
-        })
-        .collect();
+    let of_event = |(at, seed): (usize, &u64)| {
+        let of_seed: Vec<&Attempt> =
+            attempts.iter().copied().filter(|a| u64::try_from(a.seed) == Ok(*seed)).collect();
+        (*seed, settle(change(&of_seed, &arms, &derivation).delta, leg_value(at)))
+    };
+    let of_events: Vec<(u64, Option<f64>)> =
+        case.plan.seeds.evaluate.iter().enumerate().map(of_event).collect();
     if spread.is_none() && wants_spread(case) {
         wrong.push(
             "fewer than two null seeds have scored episodes, and the plan asks for their spread".into(),
@@ -119,6 +119,10 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
         wrong.push(format!("{} legs are recorded, the rule has {}", legs.len(), expected.len()));
     }
     for (at, (leg, own)) in legs.iter().zip(&expected).enumerate() {
+        if leg.get("asks").and_then(Value::as_str) != Some(&own.asks) {
+            let says = shown(leg.get("asks"));
+            wrong.push(format!("leg {}: asks {says}, the rule asks whether {}", at + 1, own.asks));
+        }
         wrong.extend(differs(&format!("leg {}: value", at + 1), leg.get("value"), own.value));
         wrong.extend(differs(&format!("leg {}: bar", at + 1), leg.get("bar"), Some(own.bar)));
         // A rule without a test, or a test without a spread, leaves the key out.
@@ -140,19 +144,31 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
 /// The three-way rule: every event's change, the pooled interval's lower end, and the spread of base against base.
 fn three_way(
     bar: f64,
-    of_events: &[Option<f64>],
+    of_events: &[(u64, Option<f64>)],
     [low, high]: [Option<f64>; 2],
     spread: Option<f64>,
 ) -> Judged {
-    let leg = |value: Option<f64>, bar: f64, holds: Option<bool>| Leg { value, bar, holds, p: None };
-    let reaches = |value: &Option<f64>| leg(*value, bar, value.map(|value| value >= bar - SAME));
+    let leg = |asks: &str, value: Option<f64>, bar: f64, holds: Option<bool>| Leg {
+        asks: asks.into(),
+        value,
+        bar,
+        holds,
+        p: None,
+    };
+    let reaches = |(seed, value): &(u64, Option<f64>)| {
+        let asks = format!("the change on event {seed} is at least the smallest gain that counts");
+        leg(&asks, *value, bar, value.map(|value| value >= bar - SAME))
+    };
     let mut asked: Vec<Leg> = of_events.iter().map(reaches).collect();
-    asked.push(leg(low, 0.0, low.map(|low| low > SAME)));
+    let above = "the lower end of the pooled interval lies above zero";
+    asked.push(leg(above, low, 0.0, low.map(|low| low > SAME)));
     if let Some(spread) = spread {
-        asked.push(leg(Some(spread), bar, Some(spread < bar - SAME)));
+        let small = "the spread of base against base stays below the smallest gain that counts";
+        asked.push(leg(small, Some(spread), bar, Some(spread < bar - SAME)));
     }
-    let negative = leg(high, bar, high.map(|high| high < bar - SAME));
-    Judged { asked, negative }
+    let below =
+        format!("the upper end of the pooled interval lies below the smallest gain that counts{ALONE}");
+    Judged { asked, negative: leg(&below, high, bar, high.map(|high| high < bar - SAME)) }
 }
 
 /// The plan's metric over the evaluation rows of both arms.

@@ -3,7 +3,7 @@
 
 use super::Finding;
 use super::estimators::Part;
-use super::recompute::Road;
+use super::recompute::{Failure, Road};
 use super::sheet::Sheet;
 use super::walk::walk;
 use crate::claims::conflicts;
@@ -24,8 +24,15 @@ pub fn check(texts: &Texts, road: &mut Road, sheets: &BTreeMap<(String, DataSet)
             wrong("claim_cites_nothing", format!("claim `{}` cites no derivation", claim.id));
         }
         for reference in claim.evidence().chain(claim.against()) {
-            if road.declaration(reference).is_none() {
-                wrong("evidence_not_declared", format!("nothing declares `{reference}`"));
+            match road.part(reference) {
+                _ if road.declaration(reference).is_none() => {
+                    wrong("evidence_not_declared", format!("nothing declares `{reference}`"));
+                }
+                Err(Failure::Wrong(why)) => wrong("evidence", format!("`{reference}`: {why}")),
+                Ok(Part::Undefined(why)) if claim.status != Status::Proposed => {
+                    wrong("evidence", format!("`{reference}` is undefined: {why}"));
+                }
+                _ => {}
             }
         }
         if let Some(detail) = status_without_evidence(claim) {
@@ -89,17 +96,23 @@ fn status_without_evidence(claim: &Claim) -> Option<String> {
     None
 }
 
-/// A held claim whose evidence has comparisons, all of which may as well be nothing.
+/// A held claim whose evidence has comparisons, all of which may as well be nothing, or numbers of two arms and no
+/// comparison.
 fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
     if claim.status != Status::Promising && claim.status != Status::Confirmed {
         return None;
     }
     let mut open = Vec::new();
+    let mut alone: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for reference in &evidence(claim, road) {
-        let (derivation, _) = road.declaration(reference)?;
+        let Some((derivation, slug)) = road.declaration(reference) else { continue };
         let none = match derivation.estimator {
             Estimator::PairedDelta => 0.0,
             Estimator::ProbabilityOfImprovement => 0.5,
+            Estimator::Mean | Estimator::Flips if derivation.data.holds_attempts() => {
+                alone.entry(slug.to_string()).or_default().extend(derivation.arms.iter().cloned());
+                continue;
+            }
             _ => continue,
         };
         let cited = ["non_inferiority_p", "equivalence_p"].contains(&reference.part.as_str());
@@ -118,14 +131,21 @@ fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
         }
         open.push(reference.to_string());
     }
-    (!open.is_empty()).then(|| {
-        format!(
-            "claim `{}` is {:?}, and no interval in its evidence leaves out that nothing changed ({})",
-            claim.id,
-            claim.status,
-            open.join(", ")
-        )
-    })
+    if open.is_empty() {
+        let (slug, arms) = alone.into_iter().find(|(_, arms)| arms.len() > 1)?;
+        let arms: Vec<String> = arms.iter().map(|arm| format!("`{arm}`")).collect();
+        let (claim, status) = (&claim.id, claim.status);
+        return Some(format!(
+            "claim `{claim}` is {status:?}, and its evidence has numbers of {} in `{slug}` and no comparison of them",
+            arms.join(" and ")
+        ));
+    }
+    Some(format!(
+        "claim `{}` is {:?}, and no interval in its evidence leaves out that nothing changed ({})",
+        claim.id,
+        claim.status,
+        open.join(", ")
+    ))
 }
 
 /// Training seeds among the attempts that a number is worked out from; `None` for numbers of other kinds, and while there are no rows.

@@ -21,6 +21,8 @@ pub struct Spent {
     pub purpose: String,
     /// By which experiment.
     pub experiment: String,
+    /// When, as it is written.
+    pub at: String,
 }
 
 /// The lines of the ledger's text, each from 1 with what it says, or why it says nothing. A last line that was cut off
@@ -47,8 +49,8 @@ fn entry(line: &str) -> Result<Spent, String> {
         seed: seed.ok_or("has no whole number `seed`")?,
         purpose: text("purpose")?,
         experiment: text("experiment")?,
+        at: text("at")?,
     };
-    text("at")?;
     match PURPOSES.contains(&entry.purpose.as_str()) {
         true => Ok(entry),
         false => Err(format!("has the unknown purpose `{}`", entry.purpose)),

@@ -1,7 +1,7 @@
 //! Margins, a second time: the p values of "not worse" and "the same" from a change's standard error, the 90%
 //! interval, and the legs of non-inferiority and equivalence.
 
-use super::decision::{Judged, Leg, settle, settle_part};
+use super::decision::{ALONE, Judged, Leg, settle, settle_part};
 use super::distributions::{t_between, t_quantile_95};
 use super::estimators::{Part, Parts};
 use super::paired::{SAME, Spread};
@@ -49,13 +49,20 @@ impl Margin<'_> {
     pub fn non_inferiority(&self) -> Judged {
         let [low, high] = self.ends;
         let least = Leg {
+            asks: "the lower end of the pooled interval lies above minus the margin: not worse by as much as that"
+                .into(),
             value: low,
             bar: -self.bar,
             holds: low.map(|low| low > -self.bar + SAME),
             p: self.p(-self.bar, 1.0),
         };
-        let negative =
-            Leg { value: high, bar: -self.bar, holds: high.map(|high| high < -self.bar - SAME), p: None };
+        let negative = Leg {
+            asks: format!("the upper end of the pooled interval lies below minus the margin{ALONE}"),
+            value: high,
+            bar: -self.bar,
+            holds: high.map(|high| high < -self.bar - SAME),
+            p: None,
+        };
         Judged { asked: vec![least], negative }
     }
 
@@ -63,12 +70,14 @@ impl Margin<'_> {
     pub fn equivalence(&self, stated: impl Fn(usize) -> Option<f64>) -> Judged {
         let [low, high] = [0, 1].map(|at| settle(self.ninety().map(|ends| ends[at]), stated(at)));
         let above = Leg {
+            asks: "the lower end of the 90% t interval lies above minus the margin".into(),
             value: low,
             bar: -self.bar,
             holds: low.map(|low| low > -self.bar + SAME),
             p: self.p(-self.bar, 1.0),
         };
         let below = Leg {
+            asks: "the upper end of the 90% t interval lies below the margin".into(),
             value: high,
             bar: self.bar,
             holds: high.map(|high| high < self.bar - SAME),
@@ -81,8 +90,14 @@ impl Margin<'_> {
             [Some(_), Some(_)] => Some(0.0),
             _ => None,
         };
-        let negative =
-            Leg { value: away, bar: self.bar, holds: away.map(|away| away > self.bar + SAME), p: None };
+        let asks = "the smallest change, up or down, in the pooled interval is larger than the margin";
+        let negative = Leg {
+            asks: format!("{asks}{ALONE}"),
+            value: away,
+            bar: self.bar,
+            holds: away.map(|away| away > self.bar + SAME),
+            p: None,
+        };
         Judged { asked: vec![above, below], negative }
     }
 }

@@ -7,6 +7,7 @@
 mod agreement;
 mod bootstrap;
 mod cells;
+mod dates;
 mod decision;
 mod distributions;
 mod earlier;
@@ -16,6 +17,8 @@ mod formulas;
 mod gates;
 mod hashes;
 mod imported;
+mod installed;
+mod judge;
 mod ledger;
 mod looks;
 mod lookup;
@@ -30,6 +33,7 @@ mod recompute;
 mod render;
 mod repeats;
 mod rules;
+mod selection;
 mod shapes;
 mod sheet;
 mod signflip;
@@ -57,8 +61,8 @@ use crate::error::Result;
 use crate::experiment::Plan;
 use crate::hash::sha256_file;
 use crate::regular;
-use estimators::Part;
-use recompute::{Failure, Road};
+use crate::workspace::data_folders;
+use recompute::Road;
 use serde::Serialize;
 use serde_json::Value;
 use sheet::Sheet;
@@ -186,7 +190,7 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     let (mut files_checked, mut rows_checked) = (0, 0);
     let mut files: BTreeMap<String, String> = BTreeMap::new();
     let mut sheets: BTreeMap<(String, DataSet), Sheet> = BTreeMap::new();
-    let slugs = experiments(workspace, &texts);
+    let slugs = experiments(workspace, &texts)?;
     for slug in &slugs {
         let mut known = HashMap::new();
         let (mut unreadable, mut chains) = (Vec::new(), Vec::new());
@@ -211,11 +215,12 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     }
     findings.extend(structure(workspace, &texts, &slugs, &sheets));
     findings.extend(planned(workspace, &texts, &slugs, &sheets));
+    findings.extend(texts.claims.iter().flat_map(|claim| verdicts::of_claim(workspace, &texts, claim)));
     findings.extend(texts.documents().flat_map(hidden_addresses));
     let mut road = Road::new(workspace, &texts, &sheets);
     let printed: Vec<Link> = texts.documents().flat_map(|document| document.links()).collect();
     let of_book: Vec<Reference> =
-        options.book.into_iter().flatten().filter_map(|(text, _)| reference(text)).collect();
+        options.book.into_iter().flatten().filter_map(|(text, _)| judge::reference(text)).collect();
     let evidence = texts.claims.iter().flat_map(Claim::evidence);
     road.prepare(
         printed.iter().filter_map(|link| link.reference.as_ref().ok()).chain(&of_book).chain(evidence),
@@ -227,8 +232,8 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
         let place = format!("{}:{}", link.file, link.line);
         verdicts.push(match &link.reference {
             Ok(reference) => {
-                let entry = judge(&mut road, place, reference, &link.printed);
-                beside(entry, link.beside.as_ref())
+                let entry = judge::judge(&mut road, place, reference, &link.printed);
+                judge::beside(entry, link.beside.as_ref())
             }
             Err(why) => Entry {
                 place,
@@ -241,7 +246,7 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
         });
     }
     for (text, value) in options.book.into_iter().flatten() {
-        verdicts.push(judge_value(&mut road, text, *value));
+        verdicts.push(judge::judge_value(&mut road, text, *value));
     }
     let count = |verdict: Verdict| verdicts.iter().filter(|entry| entry.verdict == verdict).count();
     let summary = Summary {
@@ -256,11 +261,8 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
 }
 
 /// Every folder under `data/`, and every experiment that has a report.
-fn experiments(workspace: &Path, texts: &Texts) -> BTreeSet<String> {
-    let folders = walkdir::WalkDir::new(workspace.join("data")).min_depth(1).max_depth(1);
-    let names = folders.into_iter().filter_map(|entry| entry.ok()).filter(|entry| entry.file_type().is_dir());
-    let names = names.filter_map(|entry| entry.file_name().to_str().map(String::from));
-    names.filter(|name| !name.starts_with('.')).chain(texts.experiments.keys().cloned()).collect()
+fn experiments(workspace: &Path, texts: &Texts) -> Result<BTreeSet<String>> {
+    Ok(data_folders(workspace)?.into_iter().chain(texts.experiments.keys().cloned()).collect())
 }
 
 /// Texts, plans, receipts, facts, ledgers, provenance and earlier versions of rows, each with its hash.
@@ -343,6 +345,7 @@ fn planned(
         let file = format!("data/{slug}/experiment.toml");
         if !workspace.join(&file).exists() {
             findings.extend(plan_rules::lost(workspace, slug, sheet(slug, DataSet::Episodes)));
+            findings.extend(texts.experiments.get(slug).map(plan_rules::without_plan).unwrap_or_default());
             continue;
         }
         let text = regular::text(&workspace.join(&file)).map_err(|e| e.to_string());
@@ -383,115 +386,4 @@ fn hidden_addresses(document: &Document) -> Vec<Finding> {
         }
     }
     findings
-}
-
-fn judge(road: &mut Road, place: String, reference: &Reference, text: &str) -> Entry {
-    let (verdict, recomputed, reason) = match (road.part(reference), printed::parse(text)) {
-        (Err(Failure::Wrong(why)), _) => (Verdict::Mismatch, None, Some(why)),
-        (Err(Failure::Unverifiable(why)), _) => (Verdict::Unverifiable, None, Some(why)),
-        // An empty link that waits for rows prints nothing, and there is nothing to compare.
-        (Ok(Part::Undefined(why)), _) if text.trim().is_empty() => {
-            (Verdict::Unverifiable, None, Some(format!("pending: {why}")))
-        }
-        (Ok(part), Err(why)) => (Verdict::Mismatch, part.get(), Some(why)),
-        (Ok(part), Ok(printed)) => {
-            let (verdict, reason) =
-                compare(&part, |value| printed::agrees(&printed, value), printed::reach(&printed));
-            (verdict, part.get(), reason)
-        }
-    };
-    Entry {
-        place,
-        reference: reference.to_string(),
-        printed: text.to_string(),
-        recomputed,
-        verdict: cited(road, reference, verdict),
-        reason,
-    }
-}
-
-/// A number that its neighbours change is a mismatch, whatever the rows give.
-fn beside(entry: Entry, found: Option<&(String, &str)>) -> Entry {
-    match found {
-        Some((what, hint)) => {
-            Entry { verdict: Verdict::Mismatch, reason: Some(format!("{what}; {hint}")), ..entry }
-        }
-        None => entry,
-    }
-}
-
-/// A fact from elsewhere, and what is worked out from one, is cited, never matched.
-fn cited(road: &Road, reference: &Reference, verdict: Verdict) -> Verdict {
-    match verdict {
-        Verdict::Match if road.rests_on_facts(reference) => Verdict::Cited,
-        other => other,
-    }
-}
-
-fn address(text: &str) -> &str {
-    text.strip_prefix("derive:").unwrap_or(text)
-}
-
-fn reference(text: &str) -> Option<Reference> {
-    Reference::parse(address(text)).ok()
-}
-
-/// A value of the book against the rows.
-fn judge_value(road: &mut Road, text: &str, value: Option<f64>) -> Entry {
-    let address = address(text);
-    let reference = Reference::parse(address);
-    let part = match &reference {
-        Ok(reference) => road.part(reference),
-        Err(error) => Err(Failure::Wrong(error.to_string())),
-    };
-    let (verdict, recomputed, reason) = match (part, value) {
-        (Ok(Part::Number(own) | Part::Within { value: own, .. }), None) => {
-            (Verdict::Mismatch, Some(own), Some("is undefined there, and the rows give a number".into()))
-        }
-        (Ok(Part::Undefined(why)), None) => (Verdict::Match, None, Some(why)),
-        // What the other road calls undefined, and this one cannot reach, is printed by nobody.
-        (Err(Failure::Wrong(why) | Failure::Unverifiable(why)), None) => {
-            (Verdict::Unverifiable, None, Some(why))
-        }
-        (Err(Failure::Wrong(why)), Some(_)) => (Verdict::Mismatch, None, Some(why)),
-        (Err(Failure::Unverifiable(why)), Some(_)) => (Verdict::Unverifiable, None, Some(why)),
-        (Ok(part), Some(value)) => {
-            let near =
-                |own: Option<f64>| own.is_some_and(|own| (own - value).abs() <= 1e-9 * own.abs().max(1.0));
-            let (verdict, reason) = compare(&part, near, Some((value, value)));
-            (verdict, part.get(), reason)
-        }
-    };
-    Entry {
-        place: "statistics".into(),
-        reference: format!("derive:{address}"),
-        printed: value.map_or_else(|| "—".to_string(), |value| value.to_string()),
-        recomputed,
-        verdict: reference.map_or(verdict, |reference| cited(road, &reference, verdict)),
-        reason,
-    }
-}
-
-/// Holds a recomputed part against what is printed. `reach` is the range of values that print so.
-fn compare(
-    part: &Part,
-    agrees: impl Fn(Option<f64>) -> bool,
-    reach: Option<(f64, f64)>,
-) -> (Verdict, Option<String>) {
-    match part {
-        Part::Undefined(why) if agrees(None) => (Verdict::Match, Some(format!("undefined: {why}"))),
-        Part::Undefined(why) => (Verdict::Mismatch, Some(format!("there is no such number: {why}"))),
-        Part::Number(value) if agrees(Some(*value)) => (Verdict::Match, None),
-        Part::Number(_) => (Verdict::Mismatch, None),
-        Part::Within { low, high, .. } => {
-            let inside = reach.is_some_and(|(from, to)| from <= *high && *low <= to);
-            let bound =
-                format!("Monte-Carlo error: {} to {}", printed::show(*low, 6), printed::show(*high, 6));
-            if inside {
-                (Verdict::Match, Some(format!("within {bound}")))
-            } else {
-                (Verdict::Mismatch, Some(format!("outside {bound}")))
-            }
-        }
-    }
 }

@@ -5,9 +5,13 @@
 use super::hashes::{head, json, sha256, sorted};
 use super::rules::{Gathered, evaluates, spending};
 use super::sheet::{Sheet, files_under};
-use super::{Finding, decision, earlier, gates, looks, receipts, superseded, units, verdicts, weights};
+use super::{
+    Finding, dates, decision, earlier, gates, installed, looks, receipts, selection, superseded, units,
+    verdicts, weights,
+};
 use crate::claims::front_matter::Document;
 use crate::claims::report::{Lifecycle, Log, ReportFront, Verdict};
+use crate::claims::texts::ExperimentText;
 use crate::episode::columns::RowAt;
 use crate::experiment::{Plan, Stage, lock};
 use serde_json::Value;
@@ -86,10 +90,28 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
     findings.extend(lifecycle(case));
     findings.extend(weights::check(case));
     findings.extend(receipts::check(case));
+    findings.extend(installed::check(case));
+    findings.extend(selection::check(case));
     findings.extend(gates::check(case));
     findings.extend(units::check(case));
     findings.extend(seed_ledger(case, ledger));
+    findings.extend(dates::check(case, ledger));
     findings
+}
+
+/// A verdict, in front matter or in words, where no plan says what would give it.
+pub fn without_plan(text: &ExperimentText) -> Vec<Finding> {
+    let report = &text.report;
+    let verdict = report.front.verdict.filter(|verdict| *verdict != Verdict::InstrumentOnly);
+    let detail = |verdict: Verdict| {
+        format!("the verdict says `{}`, and there is no plan whose rule gives one", verdict.as_str())
+    };
+    let file = &report.document.path;
+    let stated = verdict.map(|verdict| Finding::new("verdict", file, None, detail(verdict)));
+    let documents = [Some(&report.document), text.log.as_ref().map(|log| &log.document)];
+    let in_words = documents.into_iter().flatten();
+    let in_words = in_words.flat_map(|document| verdicts::contradictions(document, "", &|_, _, _| false));
+    stated.into_iter().chain(in_words).collect()
 }
 
 /// A plan that cannot be read: nothing may be run under it, nor quoted from it.
@@ -242,13 +264,7 @@ fn receipts_of_later_work(case: &Case) -> Vec<Finding> {
 fn verdict(case: &Case) -> Vec<Finding> {
     let Some(front) = case.front else { return Vec::new() };
     let file = format!("site/experiments/{}/report.md", case.slug);
-    let printed = front.verdict.map(|verdict| match verdict {
-        Verdict::Positive => "positive",
-        Verdict::Negative => "negative",
-        Verdict::Inconclusive => "inconclusive",
-        Verdict::DesignNegative => "design-negative",
-        Verdict::InstrumentOnly => "instrument-only",
-    });
+    let printed = front.verdict.map(Verdict::as_str);
     let decision = case.receipt("decision");
     let outcome = decision.as_ref().and_then(|receipt| receipt.get("decision")?.get("outcome")?.as_str());
     let ended = ["harvest", "merge"].into_iter().any(|gate| refused(case, gate));
@@ -281,6 +297,14 @@ fn verdict(case: &Case) -> Vec<Finding> {
             })
         };
         findings.extend(verdicts::contradictions(&log.document, stated, &then));
+    }
+    for amendment in &case.plan.amendments {
+        let stood = |word: &str| before.iter().any(|earlier| earlier.outcome == word);
+        let other = verdicts::others(&amendment.text, stated).into_iter().find(|(_, word)| !stood(word));
+        findings.extend(other.map(|(_, word)| {
+            let detail = format!("the amendment of {} {}", amendment.date, verdicts::says(word, stated));
+            Finding::new("verdict", &format!("data/{}/experiment.toml", case.slug), None, detail)
+        }));
     }
     let wrong = |detail: String| Some(Finding::new("verdict", &file, None, detail));
     findings.extend(match (printed, outcome) {

@@ -296,15 +296,20 @@ fn planned_seeds<'a>(plan: &'a Value, purpose: &str) -> impl Iterator<Item = i64
     list(seeds, purpose).iter().filter_map(Value::as_i64)
 }
 
+/// What an episode's seed was spent on.
+pub fn purpose<'a>(episodes: &Sheet, row: RowAt<'a>) -> &'a str {
+    match episodes.text(row, "event") {
+        event if PURPOSES.contains(&event) => event,
+        _ => "evaluate",
+    }
+}
+
 /// The seed and purpose of every row that spends one, with its file and number.
 pub fn spending<'a>(episodes: &'a Sheet, harvest: &'a Sheet) -> Vec<(i64, &'a str, &'a str, usize)> {
     let mut spent = Vec::new();
     for (file, number, row) in episodes.rows() {
-        let event = match episodes.text(row, "event") {
-            event if PURPOSES.contains(&event) => event,
-            _ => "evaluate",
-        };
-        spent.extend(episodes.whole(row, "seed").map(|seed| (seed, event, file, number)));
+        let purpose = purpose(episodes, row);
+        spent.extend(episodes.whole(row, "seed").map(|seed| (seed, purpose, file, number)));
     }
     for (file, number, row) in harvest.rows() {
         spent.extend(harvest.whole(row, "seed").map(|seed| (seed, "harvest", file, number)));
@@ -348,7 +353,7 @@ pub fn seeds_spent_twice(experiments: &[Experiment], ledger: &str) -> Vec<Findin
         }
     }
     let mut ledgered: BTreeSet<(i64, String, String)> = BTreeSet::new();
-    for Spent { seed, purpose, experiment } in looks::spent(ledger) {
+    for Spent { seed, purpose, experiment, .. } in looks::spent(ledger) {
         spend(seed, &experiment, &purpose, LEDGER);
         ledgered.insert((seed, experiment, purpose));
     }

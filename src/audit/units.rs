@@ -3,6 +3,7 @@
 //! and both arms judged by one verifier. Hashes see none of this once somebody has sealed a changed file again.
 
 use super::Finding;
+use super::agreement;
 use super::hashes::head;
 use super::plan_rules::Case;
 use super::rules::Gathered;
@@ -14,13 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The name under which harvested episodes are kept; no arm of a plan has it.
 const HARVEST: &str = "harvest";
 
-/// All rules about the rows of one experiment's arms. Of harvested episodes only their event, their task's id
-/// and their calls are looked at: they have rules of their own.
+/// All rules about the rows of one experiment's arms.
 pub fn check(case: &Case) -> Vec<Finding> {
     let mut findings: Vec<Finding> = planned(case).into_findings().collect();
     findings.extend(incomplete(case));
     findings.extend(verifiers(case).into_findings());
     findings.extend(servers(case).into_findings());
+    findings.extend(agreement::ends(case.episodes, case.calls));
+    findings.extend(long_calls(case).into_findings());
     findings
 }
 
@@ -44,9 +46,9 @@ fn planned<'a>(case: &Case<'a>) -> Gathered<'a> {
     for (file, at, row) in sheet.rows() {
         let mut say = |detail: String| wrong.add(file, at, || detail);
         planned.event(row, &mut say);
-        // The rest of a harvested episode has rules of its own.
+        planned.settings(row, &mut say);
+        // Which model was harvested is a rule of its own.
         if sheet.text(row, "arm") != HARVEST {
-            planned.settings(row, &mut say);
             planned.arm(row, &mut say);
         }
     }
@@ -93,9 +95,11 @@ impl Planned<'_> {
     fn settings(&self, row: RowAt<'_>, say: &mut dyn FnMut(String)) {
         let (plan, sheet) = (self.case.plan, self.case.episodes);
         let served = self.case.is_served(row);
+        let harvests = sheet.text(row, "arm") == HARVEST;
+        let harness = if harvests { &plan.harness.harvest } else { &plan.harness.evaluate };
         differs("`environment`", sheet.text(row, "environment"), &plan.tasks.environment, say);
         differs("`split`", sheet.text(row, "split"), plan.split(sheet.text(row, "family")), say);
-        let slots = if served { Cell::Null } else { Cell::Int(plan.harness.evaluate.slots as i64) };
+        let slots = if served { Cell::Null } else { Cell::Int(harness.slots as i64) };
         differs("`slots`", &sheet.cell(row, "slots").to_string(), &slots.to_string(), say);
         for column in ["dtype", "tokens_sha256"] {
             let has = sheet.cell(row, column);
@@ -162,28 +166,26 @@ fn signed_model(case: &Case) -> Option<String> {
         .find_map(|name| Some(case.receipt(name)?.get("model_sha256")?.as_str()?.to_string()))
 }
 
-/// Base units on calibration and null seeds that a signed gate or decision must have read.
+/// Units of the base on calibration and null seeds, and of the harvest, that a signed receipt must have read.
 fn missing_units(case: &Case) -> Vec<Finding> {
     let (plan, sheet) = (case.plan, case.episodes);
     let base = plan.arms.first().map_or("", |arm| arm.name.as_str());
-    let there: BTreeSet<i64> = sheet
-        .rows()
-        .filter(|(_, _, row)| sheet.text(*row, "arm") == base)
-        .filter_map(|(_, _, row)| sheet.whole(row, "seed"))
-        .collect();
+    let unit = |row| Some((sheet.text(row, "arm"), sheet.whole(row, "seed")?));
+    let there: BTreeSet<(&str, i64)> = sheet.rows().filter_map(|(_, _, row)| unit(row)).collect();
     let needed = [
-        ("headroom", &plan.seeds.calibrate),
-        ("kill", &plan.seeds.calibrate),
-        ("decision", &plan.seeds.calibrate),
-        ("decision", &plan.seeds.null),
+        ("harvest", HARVEST, &plan.seeds.harvest),
+        ("headroom", base, &plan.seeds.calibrate),
+        ("kill", base, &plan.seeds.calibrate),
+        ("decision", base, &plan.seeds.calibrate),
+        ("decision", base, &plan.seeds.null),
     ];
-    let signed = needed.into_iter().filter(|(receipt, _)| case.receipt(receipt).is_some());
-    let missing: BTreeSet<(u64, &str)> = signed
-        .flat_map(|(receipt, seeds)| seeds.iter().map(move |seed| (*seed, receipt)))
-        .filter(|(seed, _)| !i64::try_from(*seed).is_ok_and(|seed| there.contains(&seed)))
+    let signed = needed.into_iter().filter(|(receipt, ..)| case.receipt(receipt).is_some());
+    let missing: BTreeSet<(u64, &str, &str)> = signed
+        .flat_map(|(receipt, arm, seeds)| seeds.iter().map(move |seed| (*seed, receipt, arm)))
+        .filter(|(seed, _, arm)| !i64::try_from(*seed).is_ok_and(|seed| there.contains(&(*arm, seed))))
         .collect();
-    let finding = |(seed, receipt): (u64, &str)| {
-        let detail = format!("is signed, and there is no episode of `{base}` under the planned seed {seed}");
+    let finding = |(seed, receipt, arm): (u64, &str, &str)| {
+        let detail = format!("is signed, and there is no episode of `{arm}` under the planned seed {seed}");
         Finding::new("unit_incomplete", &case.receipt_path(receipt), None, detail)
     };
     missing.into_iter().map(finding).collect()
@@ -217,19 +219,21 @@ impl Attempts<'_> {
 /// Units whose families, levels, tasks and attempts are not those of the plan, or whose calls are not there.
 fn incomplete(case: &Case) -> Vec<Finding> {
     let (plan, sheet) = (case.plan, case.episodes);
-    let kinds = plan
-        .families()
-        .flat_map(|family| plan.tasks.levels.iter().map(|level| (family.as_str(), i64::from(*level))));
-    let kinds: BTreeSet<(&str, i64)> = kinds.collect();
-    let (tasks, rollouts) = (plan.tasks.per_family as usize, plan.harness.evaluate.rollouts as usize);
+    let every = |families: Vec<&'_ String>| -> BTreeSet<(String, i64)> {
+        let levels = || plan.tasks.levels.iter().map(|level| i64::from(*level));
+        families.into_iter().flat_map(|family| levels().map(move |level| (family.clone(), level))).collect()
+    };
+    // (families and levels, tasks of each, attempts at each task)
+    let evaluated = (every(plan.families().collect()), plan.tasks.per_family, plan.harness.evaluate.rollouts);
+    let trained = plan.tasks.train.iter().collect();
+    let harvested = (every(trained), plan.harvest.per_family, plan.harness.harvest.rollouts);
     let mut findings = missing_units(case);
     findings.extend(without_calls(case));
     for file in &sheet.files {
-        if file.path.starts_with(&format!("data/{}/episodes/{HARVEST}/", case.slug)) {
-            continue;
-        }
+        let of_harvest = file.path.starts_with(&format!("data/{}/episodes/{HARVEST}/", case.slug));
+        let (kinds, tasks, rollouts) = if of_harvest { &harvested } else { &evaluated };
         let mut units: BTreeMap<(&str, i64), Attempts> =
-            kinds.iter().map(|kind| (*kind, Attempts::default())).collect();
+            kinds.iter().map(|(family, level)| ((family.as_str(), *level), Attempts::default())).collect();
         for row in file.columns.iter() {
             let kind = (sheet.text(row, "family"), sheet.whole(row, "level").unwrap_or(0));
             let unit = units.entry(kind).or_default();
@@ -237,10 +241,11 @@ fn incomplete(case: &Case) -> Vec<Finding> {
             let rollout = sheet.whole(row, "rollout").unwrap_or(-1);
             unit.tasks.entry(sheet.text(row, "task_id")).or_default().insert(rollout);
         }
-        for (kind, has) in units {
-            let planned = if kinds.contains(&kind) { tasks } else { 0 };
-            let kind = format!("family `{}`, level {}", kind.0, kind.1);
-            let detail = has.differ(&kind, planned, rollouts);
+        for ((family, level), has) in units {
+            let is_planned = kinds.contains(&(family.to_string(), level));
+            let planned = if is_planned { *tasks as usize } else { 0 };
+            let kind = format!("family `{family}`, level {level}");
+            let detail = has.differ(&kind, planned, *rollouts as usize);
             findings.extend(detail.map(|detail| Finding::new("unit_incomplete", &file.path, None, detail)));
         }
     }
@@ -259,6 +264,28 @@ fn without_calls(case: &Case) -> Vec<Finding> {
         Finding::new("unit_incomplete", &format!("{calls}{unit}"), None, detail)
     };
     lacking.map(finding).collect()
+}
+
+/// Calls made here that are longer than the plan lets them be. What a server takes is its own affair, and so is where a
+/// thought was closed.
+fn long_calls<'a>(case: &Case<'a>) -> Gathered<'a> {
+    let sheet = case.calls;
+    let harness = &case.plan.harness;
+    let mut wrong = Gathered::new("row_not_of_plan");
+    for (file, at, row) in sheet.rows() {
+        let seed = sheet.whole(row, "seed").and_then(|seed| u64::try_from(seed).ok());
+        let of_harvest = sheet.text(row, "arm") == HARVEST;
+        let harness = if of_harvest { &harness.harvest } else { &harness.evaluate };
+        let served = !of_harvest && seed.is_some_and(|seed| case.plan.endpoint_of(seed).is_some());
+        let tokens = sheet.whole(row, "completion_tokens").unwrap_or(0);
+        if !served && harness.think_tokens.is_none() && tokens > harness.answer_tokens as i64 {
+            let most = harness.answer_tokens;
+            wrong.add(file, at, || {
+                format!("`completion_tokens` is {tokens}, the plan gives a turn at most {most}")
+            });
+        }
+    }
+    wrong
 }
 
 /// Rows of one family that were judged by different verifiers.

@@ -1,8 +1,13 @@
 //! The verdict in words: what a report and its log call the outcome must be the outcome.
 
 use super::Finding;
+use super::superseded;
 use crate::claims::front_matter::Document;
+use crate::claims::ledger::Claim;
 use crate::claims::links;
+use crate::claims::texts::Texts;
+use std::collections::BTreeSet;
+use std::path::Path;
 
 const WORDS: [&str; 4] = ["inconclusive", "positive", "negative", "design-negative"];
 /// What names the verdict, and how it goes on to the word itself.
@@ -21,24 +26,47 @@ pub fn contradictions(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for passage in document.passages() {
-        let (prose, offsets) = flat(&links::scan(passage.text).prose);
-        for word in WORDS.iter().filter(|word| **word != outcome) {
-            for (at, _) in prose.match_indices(word) {
-                if !states(&prose[..at], &prose[at + word.len()..]) {
-                    continue;
-                }
-                let line = document.line(passage.offset(offsets[at]));
-                if then(passage.field, line, word) {
-                    continue;
-                }
-                let is =
-                    if outcome.is_empty() { "nothing is decided".into() } else { format!("it is {outcome}") };
-                let detail = format!("line {line} says the outcome is {word}, and {is}");
+        for (at, word) in others(passage.text, outcome) {
+            let line = document.line(passage.offset(at));
+            if !then(passage.field, line, word) {
+                let detail = format!("line {line} {}", says(word, outcome));
                 findings.push(Finding::new("verdict", &document.path, None, detail));
             }
         }
     }
     findings
+}
+
+/// Places of a claim that state an outcome which none of its experiments has come to, now (as the report says, which is
+/// held against the receipts elsewhere) or before a rescore.
+pub fn of_claim(workspace: &Path, texts: &Texts, claim: &Claim) -> Vec<Finding> {
+    let links = claim.document.links();
+    let linked = links.iter().filter_map(|link| link.reference.as_ref().ok());
+    let scopes = linked.chain(claim.evidence()).map(|reference| &reference.scope);
+    let own: BTreeSet<&String> = claim.experiments.iter().chain(scopes).collect();
+    let mut outcomes: BTreeSet<String> = BTreeSet::new();
+    for text in own.into_iter().filter_map(|slug| texts.experiments.get(slug)) {
+        outcomes.extend(text.report.front.verdict.map(|verdict| verdict.as_str().to_string()));
+        let before = superseded::earlier_outcomes(workspace, &text.slug);
+        outcomes.extend(before.into_iter().map(|earlier| earlier.outcome));
+    }
+    let said: Vec<&str> = outcomes.iter().map(String::as_str).collect();
+    contradictions(&claim.document, &said.join(" or "), &|_, _, word| outcomes.contains(word))
+}
+
+/// What is wrong with a place that states `word`.
+pub fn says(word: &str, outcome: &str) -> String {
+    let is = if outcome.is_empty() { "nothing is decided".into() } else { format!("it is {outcome}") };
+    format!("says the outcome is {word}, and {is}")
+}
+
+/// Where a text states another outcome, and which.
+pub fn others(text: &str, outcome: &str) -> Vec<(usize, &'static str)> {
+    let (prose, offsets) = flat(&links::scan(text).prose);
+    let places = |word: &'static str| prose.match_indices(word).map(move |(at, _)| (at, word));
+    let stated = |(at, word): &(usize, &str)| states(&prose[..*at], &prose[at + word.len()..]);
+    let others = WORDS.iter().filter(|word| **word != outcome);
+    others.flat_map(|word| places(word)).filter(stated).map(|(at, word)| (offsets[at], word)).collect()
 }
 
 /// The text in lower case with single blanks and without characters that nobody sees, and for each byte
@@ -74,6 +102,9 @@ fn states(before: &str, after: &str) -> bool {
             .iter()
             .any(|word| sentence.trim_start().starts_with(word) || sentence.contains(&format!(" {word}")))
         || listed;
+    // "The outcome is clearly positive".
+    let adverb = bare.strip_suffix("ly ").map(|bare| bare.trim_end_matches(char::is_alphabetic));
+    let bare = adverb.unwrap_or(bare);
     let named = VERBS.iter().filter_map(|verb| bare.strip_suffix(verb));
     whole
         && !rule
@@ -100,6 +131,8 @@ mod tests {
         check("It would be positive if every leg held; a negative result, a design-negative one.", 0);
         check("The verdict is **design-negative**.", 1);
         check("The outcome is positively unclear.", 0);
+        check("The outcome is clearly positive, the verdict was surprisingly **negative**.", 2);
+        check("Positive; the outcome may only positive be.", 0);
         check("If the outcome is positive, we deploy; on one seed the result was positive.", 0);
         check("Three outcomes are possible: **positive**, **negative** or **inconclusive**.", 0);
         check(

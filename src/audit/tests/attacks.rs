@@ -34,7 +34,7 @@ fn the_untouched_copy_passes() {
     assert!(report.passed(), "{}", report.render(100));
     assert_eq!(report.summary.matches, 21, "{}", report.render(100));
     assert_eq!((report.summary.cited, report.summary.unverifiable), (1, 0));
-    assert_eq!((report.files_checked, report.rows_checked), (24, 126));
+    assert_eq!((report.files_checked, report.rows_checked), (27, 134));
     assert_eq!(report.verdict_of("derive:demo.human"), Some(Verdict::Cited));
 }
 
@@ -422,6 +422,42 @@ fn a_claim_confirmed_by_nothing_is_named() {
         workspace.put(&file, &mut rows);
     }
     caught(&run(&workspace), "unsupported_status", "claims/C0001-commit.md", None);
+}
+
+#[test]
+fn a_claim_held_by_two_means_is_named() {
+    for (evidence, passes) in [
+        ("\"derive:demo.base\", \"derive:demo.treatment\"", false),
+        ("\"derive:demo.flips\"", false),
+        ("\"derive:C0001.gap\"", false),
+        ("\"derive:demo.base\"", true),
+        ("\"derive:C0001.gap\", \"derive:demo.delta\"", true),
+    ] {
+        let workspace = Workspace::honest();
+        let file = "claims/C0001-commit.md";
+        workspace.replace(file, "\"derive:demo.delta\"]", &format!("{evidence}]"));
+        let gap = "[derivations.gap]\ndata = \"derivations\"\nestimator = \"value\"\nof = \"derive:demo.treatment - derive:demo.base\"\n";
+        workspace.replace(file, "[[history]]", &format!("{gap}[[history]]"));
+        let report = run(&workspace);
+        match passes {
+            true => assert!(report.passed(), "{}", report.render(100)),
+            false => caught(&report, "unsupported_status", file, None),
+        }
+    }
+    // Evidence that nothing works out is none.
+    for (formula, rule) in
+        [("demo.treatment - 1", "evidence"), ("delta / 0", "evidence"), ("", "evidence_not_declared")]
+    {
+        let workspace = Workspace::honest();
+        let file = "claims/C0001-commit.md";
+        workspace.replace(file, "\"derive:demo.delta\"]", "\"derive:demo.delta\", \"derive:C0001.gap\"]");
+        let formula = formula.replace("delta", "derive:demo.delta");
+        let gap =
+            format!("[derivations.gap]\ndata = \"derivations\"\nestimator = \"value\"\nof = \"{formula}\"\n");
+        let gap = if formula.is_empty() { String::new() } else { gap };
+        workspace.replace(file, "[[history]]", &format!("{gap}[[history]]"));
+        caught(&run(&workspace), rule, file, None);
+    }
 }
 
 #[test]

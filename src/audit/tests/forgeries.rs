@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 const TREATED: &str = "episodes/treatment/52004.parquet";
 const REPORT: &str = "site/experiments/demo/report.md";
+const PLAN: &str = "data/demo/experiment.toml";
 const CLAIM: &str = "claims/C0001-commit.md";
 
 /// Changes the rows of a file and seals them; the decision is signed anew over the new files.
@@ -145,12 +146,7 @@ fn a_unit_without_its_calls_is_named() {
     caught(&run(&workspace), "calls_differ", TREATED, Some(1));
     // The harvest's too.
     let workspace = Workspace::honest();
-    let harvested = "episodes/harvest/11001.parquet";
-    let mut rows: Vec<EpisodeRow> = (6..8).map(|i| episode("base", 11001, i, true)).collect();
-    for row in &mut rows {
-        (row.arm, row.event) = ("harvest".into(), Some("harvest".into()));
-    }
-    workspace.put(harvested, &mut rows);
+    workspace.forget("calls/harvest/11001.parquet");
     caught(&run(&workspace), "unit_incomplete", "calls/harvest/11001.parquet", None);
 }
 
@@ -387,11 +383,24 @@ fn another_verdict_in_words_is_named() {
         (REPORT, "The bar is", "Every leg fails: **negative**. The bar is"),
         (REPORT, "\"From [0.25]", "\"The verdict is negative. From [0.25]"),
         ("site/experiments/demo/log.md", "It gained", "By the rule the outcome is inconclusive. It gained"),
+        (CLAIM, "Reward rose", "The outcome is clearly negative. Reward rose"),
+        (CLAIM, "\"It commits an answer\"", "\"The verdict is negative\""),
+        (
+            PLAN,
+            "[decision]",
+            "[[amendments]]\ndate = 2026-12-01\ntext = \"The outcome is inconclusive.\"\n[decision]",
+        ),
     ] {
         let workspace = Workspace::honest();
         workspace.replace(file, from, to);
         caught(&run(&workspace), "verdict", file, None);
     }
+    // What the report says, a claim and a remark may say too.
+    let workspace = Workspace::honest();
+    workspace.replace(CLAIM, "Reward rose", "The outcome is positive: reward rose");
+    let remark = "[[amendments]]\ndate = 2026-12-01\ntext = \"The outcome is positive.\"\n[decision]";
+    workspace.replace(PLAN, "[decision]", remark);
+    assert!(run(&workspace).passed());
 }
 
 #[test]

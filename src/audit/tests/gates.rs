@@ -34,22 +34,29 @@ fn ruled(rule: &str) -> (Workspace, Value) {
     let mut receipt = workspace.decision();
     receipt["plan_sha256"] = json!(plan_sha256);
     let above = 0.002_516_987_915_772_631;
-    let leg =
-        |value: f64, bar: f64, holds: bool| json!({"asks": "", "value": value, "bar": bar, "holds": holds});
+    let leg = |asks: &str, value: f64, bar: f64, holds: bool| json!({"asks": asks, "value": value, "bar": bar, "holds": holds});
     let tested = |mut leg: Value, p: f64| {
         leg["p"] = json!(p);
         leg
     };
     match rule {
         "non-inferiority" => {
-            receipt["decision"]["legs"] = json!([tested(leg(2.0 / 24.0, -0.03, true), above)]);
+            let asks = [
+                "the lower end of the pooled interval lies above minus the margin: not worse by as much as that",
+            ];
+            receipt["decision"]["legs"] = json!([tested(leg(asks[0], 2.0 / 24.0, -0.03, true), above)]);
         }
         _ => {
+            let asks = [
+                "the lower end of the 90% t interval lies above minus the margin",
+                "the upper end of the 90% t interval lies below the margin",
+                "the smallest change, up or down, in the pooled interval is larger than the margin, which alone makes it negative",
+            ];
             receipt["decision"]["outcome"] = json!("negative");
             receipt["decision"]["legs"] = json!([
-                tested(leg(0.095_255_585_539_570_8, -0.03, true), above),
-                tested(leg(0.404_744_414_460_429_2, 0.03, false), 0.988_510_704_866_344_3),
-                leg(2.0 / 24.0, 0.03, true),
+                tested(leg(asks[0], 0.095_255_585_539_570_8, -0.03, true), above),
+                tested(leg(asks[1], 0.404_744_414_460_429_2, 0.03, false), 0.988_510_704_866_344_3),
+                leg(asks[2], 2.0 / 24.0, 0.03, true),
             ]);
             workspace.replace(REPORT, "verdict = \"positive\"", "verdict = \"negative\"");
         }
@@ -80,6 +87,7 @@ fn every_number_of_a_rule_with_a_margin_is_named() {
     for (rule, legs) in [("non-inferiority", 1), ("equivalence", 3)] {
         for at in 0..legs {
             let name = format!("leg {}: ", at + 1);
+            edited(rule, &format!("{name}asks"), &|d| d["legs"][at]["asks"] = json!("nothing was lost"));
             edited(rule, &format!("{name}value"), &|d| d["legs"][at]["value"] = json!(0.5));
             edited(rule, &format!("{name}bar"), &|d| d["legs"][at]["bar"] = json!(0.5));
             edited(rule, &format!("{name}`holds`"), &|d| d["legs"][at]["holds"] = json!(null));
@@ -182,8 +190,8 @@ fn killing(among: &str, shape: &str, at_least: f64) -> (Workspace, Value) {
     workspace.signed("decision", &decision);
     let receipt = json!({
         "passed": true, "plan_sha256": plan_sha256, "reasons": ["stop", "length"], "shape": shape, "at_least": at_least,
-        "cap": 48, "episodes": 12, "among": 12, "of_shape": 1, "share": 1.0 / 12.0, "why": null,
-        "shapes": {"many-under-cap": 1, "one-runaway": 10, "one-under-cap": 1, "other": 0},
+        "cap": 120, "episodes": 12, "among": 12, "of_shape": 1, "share": 1.0 / 12.0, "why": null,
+        "shapes": {"many-under-cap": 1, "one-runaway": 8, "one-under-cap": 3, "other": 0},
         "files": workspace.bound(&[file, "calls/base/31001.parquet"]),
     });
     workspace.signed("kill", &receipt);
@@ -210,10 +218,10 @@ fn the_shapes_of_the_kill_gate_are_recomputed() {
     edited("`of_shape` is 0, the rows give 1", |r| r["of_shape"] = json!(0));
     edited("`share` is 0.5", |r| r["share"] = json!(0.5));
     edited("`share` is null", |r| r["share"] = json!(null));
-    edited("`shapes.one-runaway` is 9, the rows give 10", |r| r["shapes"]["one-runaway"] = json!(9));
+    edited("`shapes.one-runaway` is 9, the rows give 8", |r| r["shapes"]["one-runaway"] = json!(9));
     edited("`shapes.else` is stated", |r| r["shapes"]["else"] = json!(0));
     edited("`passed` is false", |r| r["passed"] = json!(false));
-    edited("`cap` is 40, the plan says 48", |r| r["cap"] = json!(40));
+    edited("`cap` is 40, the plan says 120", |r| r["cap"] = json!(40));
     edited("`at_least` is 0.9, the plan says 0.8", |r| r["at_least"] = json!(0.9));
     edited("`shape` is \"other\"", |r| r["shape"] = json!("other"));
     edited("`reasons` is [\"stop\"]", |r| r["reasons"] = json!(["stop"]));
@@ -223,10 +231,10 @@ fn the_shapes_of_the_kill_gate_are_recomputed() {
 
 #[test]
 fn a_gate_that_fires_and_was_passed_is_named() {
-    // Ten of twelve: under this plan the very rows stop the experiment.
-    let (workspace, mut receipt) = killing(BOTH, "one-runaway", 0.8);
-    receipt["of_shape"] = json!(10);
-    receipt["share"] = json!(10.0 / 12.0);
+    // Eight of twelve: under this plan the very rows stop the experiment.
+    let (workspace, mut receipt) = killing(BOTH, "one-runaway", 0.6);
+    receipt["of_shape"] = json!(8);
+    receipt["share"] = json!(8.0 / 12.0);
     workspace.signed("kill", &receipt);
     found(&run(&workspace), "kill", "`passed` is true, the rows give false");
     receipt["passed"] = json!(false);

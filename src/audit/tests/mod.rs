@@ -7,6 +7,7 @@ mod formulas;
 mod gates;
 mod generated;
 pub mod golden;
+mod later;
 mod plan_rules;
 mod reference;
 mod statistics;

@@ -6,6 +6,10 @@ title = "A demo"
 [model]
 source = "smollm2-135m-instruct"
 [harness]
+[harness.harvest]
+rollouts = 1
+[harness.evaluate]
+answer_tokens = 120
 [tasks]
 environment = "gym"
 train = ["caravan"]
@@ -13,6 +17,7 @@ held_out = ["brinework"]
 levels = [1]
 per_family = 6
 [harvest]
+per_family = 4
 minimum_rows = 3
 minimum_families = 1
 [seeds]

@@ -12,8 +12,25 @@ use std::sync::OnceLock;
 pub const SLUG: &str = "demo";
 /// Its evaluation seeds.
 pub const SEEDS: [i64; 2] = [52004, 52005];
-/// What stands in the adapter's and the merged weights' files.
-const WEIGHTS: [&[u8]; 2] = [b"adapter", b"merged"];
+/// When everything was locked and spent, and when all episodes began.
+const LOCKED: &str = "2026-11-29T00:00:00Z";
+const BEGAN: &str = "2026-11-29T00:01:00Z";
+/// Norm of B A in the adapter, which is scaled by alpha / rank = 2.
+const NORM: f64 = 5.0;
+
+/// What stands in the adapter's and the merged weights' files: a change of one matrix, whose B has a 3 and a 4 in
+/// columns that A passes on.
+fn weights() -> [Vec<u8>; 2] {
+    use safetensors::{Dtype, tensor::TensorView};
+    let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
+    let (a, b) = (bytes(&[1., 0., 0., 0., 1., 0.]), bytes(&[3., 0., 0., 4., 0., 0., 0., 0.]));
+    let name = |half: &str| format!("base_model.model.model.layers.0.self_attn.q_proj.lora_{half}.weight");
+    let tensors = [
+        (name("A"), TensorView::new(Dtype::F32, vec![2, 3], &a).unwrap()),
+        (name("B"), TensorView::new(Dtype::F32, vec![4, 2], &b).unwrap()),
+    ];
+    [safetensors::serialize(tensors, None).unwrap(), b"merged".to_vec()]
+}
 
 /// A workspace in a temporary folder.
 pub struct Workspace {
@@ -43,12 +60,14 @@ impl Workspace {
         workspace.calibrate(|i| i % 4 == 0);
         let mut harvest: Vec<HarvestRow> = (0..4).map(sample).collect();
         workspace.put("harvest/11001.parquet", &mut harvest);
+        let mut sampled: Vec<EpisodeRow> = (0..4).map(harvested).collect();
+        workspace.unit("harvest", 11001, &mut sampled);
         let mut steps: Vec<TrainingRow> = (1..=2).map(step).collect();
         workspace.put("training/1.parquet", &mut steps);
         for (file, bytes) in
-            ["adapters/1/adapter_model.safetensors", "merged/1/model.safetensors"].into_iter().zip(WEIGHTS)
+            ["adapters/1/adapter_model.safetensors", "merged/1/model.safetensors"].into_iter().zip(weights())
         {
-            hash_free(&workspace.data(file), bytes);
+            hash_free(&workspace.data(file), &bytes);
         }
         workspace.sign();
         workspace
@@ -57,21 +76,20 @@ impl Workspace {
     /// Locks all stages and writes every receipt and the seed ledger, true to the rows.
     fn sign(&self) {
         for stage in [Stage::Harvest, Stage::Train, Stage::Evaluate] {
-            lock::lock(&self.data(""), plan(), stage).unwrap();
+            self.lock(plan(), stage);
         }
         let spent = [(11001, "harvest"), (31001, "calibrate"), (52004, "evaluate"), (52005, "evaluate")];
         let lines = spent.map(|(seed, purpose)| {
-            json!({"seed": seed, "purpose": purpose, "experiment": SLUG, "at": "2026-12-01T00:00:00Z"})
-                .to_string()
-                + "\n"
+            json!({"seed": seed, "purpose": purpose, "experiment": SLUG, "at": LOCKED}).to_string() + "\n"
         });
         self.text("data/seeds.jsonl", &lines.concat());
         self.receipt(&json!({
             "rows": 4, "passed": true, "starved": null, "plan_sha256": plan_sha256(Stage::Harvest),
             "families": {"caravan": {"samples": 4, "solved": 4, "kept": 3}}, "samples": 4, "kept": 3,
-            "contributing_families": 1, "rejects": {"too_long": 1}, "files": self.bound(&["harvest/11001.parquet"]),
+            "contributing_families": 1, "rejects": {"not_terse": 1}, "model_sha256": "m".repeat(64),
+            "files": self.bound(&["harvest/11001.parquet", "episodes/harvest/11001.parquet"]),
         }));
-        let [adapter, _] = WEIGHTS.map(crate::hash::sha256_hex);
+        let [adapter, _] = weights_sha256();
         let harvest = fs_err::read_to_string(self.data("receipts/harvest.json")).unwrap();
         let harvest: Value = serde_json::from_str(&harvest).unwrap();
         self.signed(
@@ -87,6 +105,17 @@ impl Workspace {
         self.signed("merge", &self.merge());
         self.signed("headroom", &self.headroom());
         self.signed("decision", &self.decision());
+    }
+
+    /// Locks a stage at a time of the past. Returns the hash of its section.
+    fn lock(&self, plan: &Plan, stage: Stage) -> String {
+        let sha256 = lock::lock(&self.data(""), plan, stage).unwrap();
+        let file = format!("receipts/plan-{}.json", stage.as_str());
+        let written = fs_err::read_to_string(self.data(&file)).unwrap();
+        let mut written: Value = serde_json::from_str(&written).unwrap();
+        written["locked_at"] = LOCKED.into();
+        self.text(&format!("data/demo/{file}"), &written.to_string());
+        sha256
     }
 
     /// Writes the base arm's rows of the calibration seed.
@@ -105,9 +134,10 @@ impl Workspace {
 
     /// The merge receipt of the weights on disk.
     pub fn merge(&self) -> Value {
-        let [adapter, merged] = WEIGHTS.map(crate::hash::sha256_hex);
+        let [adapter, merged] = weights_sha256();
         json!({
-            "passed": true, "canaries": 8, "canaries_changed": 3,
+            "passed": true, "canaries": 2, "canaries_changed": 1, "model_sha256": "m".repeat(64),
+            "matched": 1, "deltas": 1, "delta_norm": 2.0 * NORM, "kept_share": 1.0, "largest_logit_difference": 1e-5,
             "adapter_sha256": adapter, "merged_sha256": merged, "folder": "merged/1",
         })
     }
@@ -138,13 +168,19 @@ impl Workspace {
 
     /// The decision of the honest rows. The interval was computed by another program (Python).
     pub fn decision(&self) -> Value {
-        let leg = |value: f64, bar: f64| json!({"asks": "", "value": value, "bar": bar, "holds": true});
+        let leg = |asks: &str, value: f64, bar: f64| json!({"asks": asks, "value": value, "bar": bar, "holds": true});
+        let of_event =
+            SEEDS.map(|seed| format!("the change on event {seed} is at least the smallest gain that counts"));
         json!({
             "plan_sha256": plan_sha256(Stage::Evaluate),
             "arms": ["base", "treatment"],
             "decision": {
                 "outcome": "positive",
-                "legs": [leg(0.25, 0.03), leg(0.25, 0.03), leg(2.0 / 24.0, 0.0)],
+                "legs": [
+                    leg(&of_event[0], 0.25, 0.03),
+                    leg(&of_event[1], 0.25, 0.03),
+                    leg("the lower end of the pooled interval lies above zero", 2.0 / 24.0, 0.0),
+                ],
                 "delta": 0.25, "low": 2.0 / 24.0, "high": 11.0 / 24.0, "tasks": 24, "moved": 6,
             },
             "null_spread": null,
@@ -163,7 +199,7 @@ impl Workspace {
         }
         let plan = Plan::load(&self.data("experiment.toml")).unwrap();
         self.delete("receipts/plan-evaluate.json");
-        let sha256 = lock::lock(&self.data(""), &plan, Stage::Evaluate).unwrap();
+        let sha256 = self.lock(&plan, Stage::Evaluate);
         let units =
             [("base", 31001), ("base", 52004), ("base", 52005), ("treatment", 52004), ("treatment", 52005)];
         for (arm, seed) in units {
@@ -276,6 +312,12 @@ impl Workspace {
     }
 }
 
+/// Hashes of adapter and merged weights.
+fn weights_sha256() -> &'static [String; 2] {
+    static WEIGHTS: OnceLock<[String; 2]> = OnceLock::new();
+    WEIGHTS.get_or_init(|| weights().map(|bytes| crate::hash::sha256_hex(&bytes)))
+}
+
 /// Writes a file that `hashes.json` does not list.
 fn hash_free(path: &Path, bytes: &[u8]) {
     fs_err::create_dir_all(path.parent().unwrap()).unwrap();
@@ -335,8 +377,8 @@ pub fn episode(arm: &str, seed: i64, index: i64, solved: bool) -> EpisodeRow {
         tier: None,
         plan_sha256: plan_sha256(Stage::Evaluate),
         arm: arm.into(),
-        model_sha256: if treated { crate::hash::sha256_hex(WEIGHTS[1]) } else { "m".repeat(64) },
-        adapter_sha256: treated.then(|| crate::hash::sha256_hex(WEIGHTS[0])),
+        model_sha256: if treated { weights_sha256()[1].clone() } else { "m".repeat(64) },
+        adapter_sha256: treated.then(|| weights_sha256()[0].clone()),
         train_seed: treated.then_some(1),
         scaffold: "native".into(),
         scaffold_version: None,
@@ -356,7 +398,7 @@ pub fn episode(arm: &str, seed: i64, index: i64, solved: bool) -> EpisodeRow {
         select_score: None,
         verifier_sha256: "v".repeat(64),
         parse_ok: Some(true),
-        engaged: None,
+        engaged: Some(true),
         forced_close: None,
         naturally_closed: None,
         finish_reason: if index % 3 == 0 { "length" } else { "stop" }.into(),
@@ -374,27 +416,43 @@ pub fn episode(arm: &str, seed: i64, index: i64, solved: bool) -> EpisodeRow {
         error: None,
         enforced: None,
         evidence: "deployable".into(),
-        started_at: "2026-12-01T00:00:00Z".into(),
+        started_at: BEGAN.into(),
         engine_sha256: "e".repeat(64),
         row_sha256: String::new(),
     }
 }
 
+/// The episode of a harvested sample: each is solved, the last one in too many tokens.
+pub fn harvested(index: i64) -> EpisodeRow {
+    EpisodeRow {
+        event: Some("harvest".into()),
+        plan_sha256: plan_sha256(Stage::Harvest),
+        arm: "harvest".into(),
+        family: "caravan".into(),
+        task_id: format!("caravan/L1/11001/{index}"),
+        split: "train".into(),
+        completion_tokens: Some(if index == 3 { 30 } else { 9 }),
+        tokens_sha256: Some(format!("h{index}")),
+        ..episode("base", 11001, index, true)
+    }
+}
+
 /// One harvested sample.
 pub fn sample(index: i64) -> HarvestRow {
+    let episode = harvested(index);
     HarvestRow {
-        experiment: SLUG.into(),
-        family: "caravan".into(),
-        level: 1,
-        task_id: format!("harvest/{index}"),
-        seed: 11001,
-        rollout: 0,
-        reward: Some(1.0),
-        solved: Some(true),
+        experiment: episode.experiment,
+        family: episode.family,
+        level: episode.level,
+        task_id: episode.task_id,
+        seed: episode.seed,
+        rollout: episode.rollout,
+        reward: episode.reward,
+        solved: episode.solved,
         kept: index != 3,
-        reject: (index == 3).then(|| "too_long".into()),
-        completion_tokens: 9,
-        tokens_sha256: format!("h{index}"),
+        reject: (index == 3).then(|| "not_terse".into()),
+        completion_tokens: episode.completion_tokens.unwrap(),
+        tokens_sha256: episode.tokens_sha256.unwrap(),
         row_sha256: String::new(),
     }
 }

@@ -1,0 +1,258 @@
+//! Attacks on what comes after the rows: the harvest's choice, the merge, how episodes ended, times, and verdicts
+//! without a plan. Each is planted in a workspace whose files are sealed anew.
+
+use super::attacks::{caught, run};
+use super::workspace::{SLUG, Workspace, harvested, sample};
+use crate::audit::AuditReport;
+use crate::episode::row::{CallRow, EpisodeRow, HarvestRow};
+use serde_json::{Value, json};
+
+const REPORT: &str = "site/experiments/demo/report.md";
+const HARVEST: &str = "harvest/11001.parquet";
+const BASE: &str = "episodes/base/52004.parquet";
+
+fn found(report: &AuditReport, rule: &str, words: &str) {
+    let hit = report.findings.iter().any(|f| f.rule == rule && f.detail.contains(words));
+    assert!(hit, "{rule}: {words} is not among {:#?}", report.findings);
+}
+
+/// The honest workspace whose receipts follow what `change` made of the harvest rows and its plan.
+fn harvest(edits: &[(&str, &str)], change: impl Fn(&mut Vec<HarvestRow>)) -> AuditReport {
+    let workspace = Workspace::honest();
+    for (from, to) in edits {
+        workspace.replace("data/demo/experiment.toml", from, to);
+    }
+    let mut rows: Vec<HarvestRow> = (0..4).map(sample).collect();
+    change(&mut rows);
+    workspace.put(HARVEST, &mut rows);
+    run(&workspace)
+}
+
+#[test]
+fn what_the_harvest_kept_is_chosen_again() {
+    let chosen = |edits: &[(&str, &str)], row: usize, words: &str, change: fn(&mut Vec<HarvestRow>)| {
+        let report = harvest(edits, change);
+        caught(&report, "harvest_kept", HARVEST, Some(row));
+        found(&report, "harvest_kept", words);
+    };
+    chosen(&[], 4, "is kept; by the plan it is rejected as `not_terse`", |rows| {
+        (rows[3].kept, rows[3].reject) = (true, None);
+    });
+    chosen(&[], 1, "is rejected as `unsolved`; by the plan it is kept", |rows| {
+        (rows[0].kept, rows[0].reject) = (false, Some("unsolved".into()));
+    });
+    chosen(&[], 2, "is kept; by the plan it is rejected as `unsolved`", |rows| rows[1].solved = Some(false));
+    chosen(&[], 4, "rejected as `too_dull`; by the plan it is rejected as `not_terse`", |rows| {
+        rows[3].reject = Some("too_dull".into());
+    });
+    // The plan's own numbers: a cap, and how long a reply may be.
+    let cap = [("minimum_rows = 3", "minimum_rows = 3\nfamily_cap = 2")];
+    chosen(&cap, 3, "is kept; by the plan it is rejected as `family_cap`", |_| {});
+    let terse = [("minimum_rows = 3", "minimum_rows = 3\nterse_tokens = 8")];
+    chosen(&terse, 1, "rejected as `not_terse`", |_| {});
+    // Two samples of one task.
+    let twice = [("minimum_rows = 3", "minimum_rows = 3\nitem_cap = 1")];
+    chosen(&twice, 2, "rejected as `item_cap`", |rows| {
+        (rows[1].task_id, rows[1].rollout) = (rows[0].task_id.clone(), 1);
+    });
+    // A task with two answers, solved once.
+    chosen(
+        &[("train = [\"caravan\"]", "train = [\"caravan\", \"gatepost\"]")],
+        1,
+        "rejected as `lucky`",
+        |rows| {
+            let lucky = (0..64).map(|i| format!("gatepost/L1/11001/{i}"));
+            let mut few = lucky.filter(|id| {
+                use crate::environment::{Environment, gym::Gym};
+                Gym.by_id(id).unwrap().answer_domain.is_some_and(|answers| answers <= 8)
+            });
+            (rows[0].family, rows[0].task_id) = ("gatepost".into(), few.next().unwrap());
+        },
+    );
+}
+
+#[test]
+fn harvested_samples_are_all_there() {
+    let workspace = Workspace::honest();
+    let mut rows: Vec<HarvestRow> = (0..3).map(sample).collect();
+    workspace.put(HARVEST, &mut rows);
+    let episodes = "episodes/harvest/11001.parquet";
+    caught(&run(&workspace), "harvest_differs", episodes, Some(4));
+    // With its episode and its call it leaves the plan's count of attempts.
+    let mut rows: Vec<EpisodeRow> = (0..3).map(harvested).collect();
+    workspace.unit("harvest", 11001, &mut rows);
+    let report = run(&workspace);
+    caught(&report, "unit_incomplete", episodes, None);
+    found(&report, "unit_incomplete", "3 attempts at family `caravan`, level 1, where the plan gives 4");
+    // Without any, the receipt has nothing that it could have read.
+    workspace.forget(episodes);
+    workspace.forget("calls/harvest/11001.parquet");
+    found(&run(&workspace), "unit_incomplete", "no episode of `harvest` under the planned seed 11001");
+}
+
+#[test]
+fn the_merge_receipt_follows_from_adapter_and_plan() {
+    let merged = |words: &str, change: &dyn Fn(&mut Value)| {
+        let workspace = Workspace::honest();
+        let mut receipt = workspace.merge();
+        change(&mut receipt);
+        workspace.signed("merge", &receipt);
+        let report = run(&workspace);
+        caught(&report, "merge", "receipts/merge.json", None);
+        found(&report, "merge", words);
+    };
+    merged("`delta_norm` is 10.1, the adapter gives 10", &|r| r["delta_norm"] = json!(10.1));
+    merged("`delta_norm` is null", &|r| r["delta_norm"] = json!(null));
+    merged("`deltas` is 2, the adapter has 1", &|r| (r["deltas"], r["matched"]) = (json!(2), json!(2)));
+    merged("0 of 1 deltas", &|r| r["matched"] = json!(0));
+    merged("are to be counts", &|r| drop(r.as_object_mut().unwrap().remove("matched")));
+    merged("`canaries` is 8, the plan's training families give 2", &|r| r["canaries"] = json!(8));
+    merged("`passed` is true, the canaries that changed give false", &|r| r["canaries_changed"] = json!(0));
+    merged("`passed` is false", &|r| r["passed"] = json!(false));
+    merged("a count of at most 2", &|r| r["canaries_changed"] = json!(3));
+    for share in [json!(-0.1), json!(2.5), json!(null), json!("all")] {
+        merged("`kept_share` is", &|r| r["kept_share"] = share.clone());
+    }
+    merged("`largest_logit_difference` is -1", &|r| r["largest_logit_difference"] = json!(-1.0));
+    merged("`model_sha256` is", &|r| r["model_sha256"] = json!("0".repeat(64)));
+    merged("`folder` is \"merged/2\"", &|r| r["folder"] = json!("merged/2"));
+    // An adapter that cannot be read is named, and no panic.
+    for bytes in ["", "no tensors", "\u{8}\0\0\0\0\0\0\0{\"a\":{}}"] {
+        let workspace = Workspace::honest();
+        let file = "data/demo/adapters/1/adapter_model.safetensors";
+        workspace.text(file, bytes);
+        caught(&run(&workspace), "unreadable_file", file, None);
+    }
+}
+
+/// The honest workspace with an episode and its call changed alike.
+fn ended(change: fn(&mut EpisodeRow, &mut CallRow)) -> AuditReport {
+    let workspace = Workspace::honest();
+    let calls = "calls/base/52004.parquet";
+    let (mut rows, mut made): (Vec<EpisodeRow>, Vec<CallRow>) = (workspace.rows(BASE), workspace.rows(calls));
+    change(&mut rows[1], &mut made[1]);
+    workspace.put(BASE, &mut rows);
+    workspace.put(calls, &mut made);
+    run(&workspace)
+}
+
+#[test]
+fn an_episode_ends_as_its_calls_and_its_score_say() {
+    let named = |words: &str, change: fn(&mut EpisodeRow, &mut CallRow)| {
+        let report = ended(change);
+        caught(&report, "episode_end", BASE, Some(2));
+        found(&report, "episode_end", words);
+    };
+    named("`finish_reason` is `stop`, its last call ended by `length`", |_, c| {
+        c.finish_reason = "length".into()
+    });
+    named("which no call does", |r, c| {
+        (r.finish_reason, c.finish_reason) = ("bored".into(), "bored".into());
+    });
+    named("`reward` is `", |r, _| r.finish_reason = "infra_error".into());
+    named("`error` is `—`", |r, _| {
+        r.finish_reason = "infra_error".into();
+        (r.reward, r.solved, r.engaged) = (None, None, None);
+    });
+    named("`error` is `no room`", |r, _| r.error = Some("no room".into()));
+    named("`solved` is `—`", |r, _| r.solved = None);
+    named("`parse_ok` is `false`, its last call says `true`", |r, _| r.parse_ok = Some(false));
+    named("`engaged` is `true`, and by its calls it is `false`", |_, c| c.action_ok = Some(false));
+    named("not numbered from 0", |_, c| c.turn = 1);
+    // A limit that was reached between two turns is an end of its own.
+    let report = ended(|r, _| r.finish_reason = "length".into());
+    assert!(report.findings.iter().all(|finding| finding.rule == "receipt_file"), "{report:#?}");
+}
+
+#[test]
+fn a_reply_longer_than_the_plan_allows_is_named() {
+    let report = ended(|r, c| (r.completion_tokens, c.completion_tokens) = (Some(4_000), Some(4_000)));
+    caught(&report, "row_not_of_plan", "calls/base/52004.parquet", Some(2));
+    found(&report, "row_not_of_plan", "the plan gives a turn at most 120");
+}
+
+#[test]
+fn times_that_cannot_be_are_named() {
+    let dated = |file: &str, words: &str, change: &dyn Fn(&Workspace)| {
+        let workspace = Workspace::honest();
+        change(&workspace);
+        let report = run(&workspace);
+        found(&report, "dates", words);
+        assert!(report.findings.iter().all(|f| f.rule != "dates" || f.file.ends_with(file)), "{report:#?}");
+    };
+    let lock = "data/demo/receipts/plan-evaluate.json";
+    let (then, later) = ("2026-11-29T00:00:00Z", "2026-11-29T09:00:00Z");
+    for (at, words) in
+        [(later, "before the evaluate stage was locked at 2026-11-29T09:00:00Z"), ("yesterday", "is no time")]
+    {
+        let file = if at == later { ".parquet" } else { "plan-evaluate.json" };
+        dated(file, words, &|workspace| workspace.replace(lock, then, at));
+    }
+    dated("plan-evaluate.json", "is yet to come", &|workspace| {
+        workspace.replace(lock, then, "2999-01-01T00:00:00Z");
+    });
+    dated("52004.parquet", "before seed 52004 was spent at 2026-11-29T09:00:00Z", &|workspace| {
+        let line = "{\"seed\":52004,\"purpose\":\"evaluate\",\"experiment\":\"demo\",\"at\":";
+        let at = |at: &str| format!("\"at\":\"{at}\"");
+        let ledger = fs_err::read_to_string(workspace.root().join("data/seeds.jsonl")).unwrap();
+        let lines = ledger.lines().map(|own| match own.contains("52004") {
+            true => own.replace(&at(then), &at(later)) + "\n",
+            false => own.to_string() + "\n",
+        });
+        let text: String = lines.collect();
+        assert!(text != ledger && text.contains("52004"), "{line}");
+        workspace.text("data/seeds.jsonl", &text);
+    });
+    for (at, words) in [("2999-01-01T00:00:00Z", "is yet to come"), ("2026-02-30T00:00:00Z", "is no time")] {
+        dated("52004.parquet", words, &|workspace| {
+            let mut rows: Vec<EpisodeRow> = workspace.rows(BASE);
+            rows[0].started_at = at.into();
+            workspace.put(BASE, &mut rows);
+        });
+    }
+}
+
+/// A report over rows that nobody planned, as of a run made elsewhere.
+#[test]
+fn a_verdict_without_a_plan_is_named() {
+    let unplanned = |verdict: &str, text: &str| {
+        let workspace = Workspace::honest();
+        for folder in ["receipts", "episodes", "calls", "harvest", "training", "merged", "adapters"] {
+            fs_err::remove_dir_all(workspace.root().join("data").join(SLUG).join(folder)).unwrap();
+        }
+        for file in ["data/demo/experiment.toml", "data/demo/hashes.json", "data/seeds.jsonl"] {
+            fs_err::remove_file(workspace.root().join(file)).unwrap();
+        }
+        fs_err::remove_dir_all(workspace.root().join("claims")).unwrap();
+        workspace.text("site/experiments/demo/log.md", "## 2026-12-01 — nothing yet\n\nNothing.\n");
+        let front = format!(
+            "+++\ntitle = \"A\"\nlifecycle = \"finished\"\n{verdict}started = 2026-12-01\nplain = {{ idea = \"i\", question = \"q\", found = \"f\", matters = \"m\" }}\n+++\n\n{text}\n"
+        );
+        workspace.text(REPORT, &front);
+        run(&workspace)
+    };
+    for verdict in ["positive", "negative", "inconclusive", "design-negative"] {
+        let report = unplanned(&format!("verdict = \"{verdict}\"\n"), "Words.");
+        caught(&report, "verdict", REPORT, None);
+        found(&report, "verdict", "there is no plan whose rule gives one");
+        caught(&unplanned("", &format!("The verdict is {verdict}.")), "verdict", REPORT, None);
+    }
+    for verdict in ["", "verdict = \"instrument-only\"\n"] {
+        let report = unplanned(verdict, "Words.");
+        assert!(report.passed(), "{}", report.render(100));
+    }
+}
+
+/// A list of words that a page prints with the legs is the audit's own, not the receipt's.
+#[test]
+fn another_question_above_a_leg_is_named() {
+    let workspace = Workspace::honest();
+    let mut receipt = workspace.decision();
+    receipt["decision"]["legs"][2]["asks"] = json!("every task got better");
+    workspace.signed("decision", &receipt);
+    found(
+        &run(&workspace),
+        "decision",
+        "leg 3: asks \"every task got better\", the rule asks whether the lower end",
+    );
+}

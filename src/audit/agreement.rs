@@ -72,24 +72,31 @@ pub fn calls<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
 /// How every native episode ended, against its last call and its own score: a run that failed outside the model has
 /// no score and says why, every other one has a score and ends as its last call did, or at a limit.
 pub fn ends<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
-    /// What the calls of an attempt say: their turns, how the last one ended and was read, and whether any acted.
-    #[derive(Default)]
+    /// What the calls of an attempt say: how many there are, their first and last turn, how the last one ended and was
+    /// read, and whether any acted.
     struct Calls<'a> {
-        turns: BTreeSet<i64>,
-        last: Option<(i64, &'a str, Cell)>,
+        count: i64,
+        first: i64,
+        last: i64,
+        reason: &'a str,
+        read: Cell,
         acted: bool,
     }
     let mut made: HashMap<Attempt, Calls> = HashMap::new();
     for (_, _, row) in calls.rows() {
-        let of = made.entry(attempt(calls, row, calls.text(row, "arm"))).or_default();
         let turn = calls.whole(row, "turn").unwrap_or(-1);
-        of.turns.insert(turn);
-        if of.last.as_ref().is_none_or(|(last, ..)| *last < turn) {
-            of.last = Some((turn, calls.text(row, "finish_reason"), calls.cell(row, "parse_ok")));
+        let key = attempt(calls, row, calls.text(row, "arm"));
+        let none =
+            Calls { count: 0, first: turn, last: i64::MIN, reason: "", read: Cell::Null, acted: false };
+        let of = made.entry(key).or_insert(none);
+        of.count += 1;
+        of.first = of.first.min(turn);
+        if of.last < turn {
+            of.last = turn;
+            (of.reason, of.read) = (calls.text(row, "finish_reason"), calls.cell(row, "parse_ok"));
         }
         of.acted |= calls.cell(row, "action_ok") == Cell::Flag(true);
     }
-    let none = Calls::default();
     let mut wrong = Gathered::new("episode_end");
     for (file, at, row) in episodes.rows().filter(|(_, _, row)| episodes.text(*row, "scaffold") == "native") {
         let mut say = |detail: String| wrong.add(file, at, || detail);
@@ -103,20 +110,20 @@ pub fn ends<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
                 say(format!("`{column}` is `{has}`, and the episode ended by `{reason}`"));
             }
         }
-        let of = made.get(&attempt(episodes, row, episodes.text(row, "arm"))).unwrap_or(&none);
-        if !of.turns.iter().copied().eq(0..of.turns.len() as i64) {
+        let Some(of) = made.get(&attempt(episodes, row, episodes.text(row, "arm"))) else { continue };
+        // A turn that is there twice is a finding of its own.
+        if (of.first, of.last) != (0, of.count - 1) {
             say("its calls are not numbered from 0, each turn once".into());
         }
-        let Some((_, last, read)) = &of.last else { continue };
-        if !failed && reason != *last && reason != "length" {
-            say(format!("`finish_reason` is `{reason}`, its last call ended by `{last}`"));
+        if !failed && reason != of.reason && reason != "length" {
+            say(format!("`finish_reason` is `{reason}`, its last call ended by `{}`", of.reason));
         }
-        if !["stop", "length"].contains(last) {
-            say(format!("its last call ended by `{last}`, which no call does"));
+        if !["stop", "length"].contains(&of.reason) {
+            say(format!("its last call ended by `{}`, which no call does", of.reason));
         }
         let parsed = episodes.cell(row, "parse_ok");
-        if parsed != *read {
-            say(format!("`parse_ok` is `{parsed}`, its last call says `{read}`"));
+        if parsed != of.read {
+            say(format!("`parse_ok` is `{parsed}`, its last call says `{}`", of.read));
         }
         if !failed && episodes.cell(row, "engaged") != Cell::Flag(of.acted) {
             let has = episodes.cell(row, "engaged");

@@ -2,7 +2,7 @@
 //! `match`, `mismatch`, `unverifiable` or `cited`. Hashes first, then structural rules, then
 //! recomputation. Shares row types, the Parquet reader, parsed texts and the plan's sections, and by intent what is no number:
 //! what a declaration may mean (`claims::declare`), which turns of phrase say what (`claims::wording`) and which claims cannot stand
-//! together (`claims::conflicts`).
+//! together (`claims::conflicts`); and what tasks there are, of the task's environment.
 
 mod agreement;
 mod bootstrap;

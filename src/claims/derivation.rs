@@ -267,6 +267,22 @@ pub struct Derivation {
     pub format: Option<String>,
 }
 
+impl Derivation {
+    /// Whether a part of another derivation over the same rows is the same test under another name: all that decides the
+    /// number is the same. A margin does not move the p value of "something differs", nor does the order of the arms.
+    pub fn tests_the_same(&self, other: &Derivation, part: &str) -> bool {
+        let deciding = |of: &Derivation| {
+            let mut of = Derivation { experiment: None, format: None, ..of.clone() };
+            if part == "p" {
+                of.margin = None;
+                of.arms.sort();
+            }
+            of
+        };
+        deciding(self) == deciding(other)
+    }
+}
+
 /// The address of a number: `derive:<scope>.<id>[/<row label>][.<part>]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Reference {

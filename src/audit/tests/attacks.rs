@@ -352,6 +352,15 @@ fn holm_takes_the_word_significant_away() {
     let found = run(&workspace);
     caught(&found, "significant", report, None);
     assert!(found.findings[0].detail.contains("0.0938"), "{:?}", found.findings);
+    // The same test under another name, its arms the other way round, is no way out of the family.
+    let workspace = Workspace::honest();
+    said(&workspace);
+    workspace.replace(report, "(derive:demo.delta.p)", "(derive:demo.again.p)");
+    let again = "[derivations.again]\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\nformat = \"+0.0\"\nmargin = 0.1\narms = [\"treatment\", \"base\"]\n[derivations.flips]";
+    workspace.replace(report, "[derivations.flips]", again);
+    assert!(run(&workspace).passed());
+    workspace.replace(report, "[derivations.flips]", family);
+    caught(&run(&workspace), "significant", report, None);
     // The adjusted p value itself may be printed, and says no more.
     let workspace = Workspace::honest();
     workspace.replace(report, "[derivations.flips]", family);

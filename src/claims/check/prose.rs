@@ -1,7 +1,7 @@
 //! Numbers without a link, and words such as "significant" or "no worse" without the p value that bears them out.
 
 use super::{Bare, Outcome};
-use crate::claims::book::Book;
+use crate::claims::book::{Book, Entry};
 use crate::claims::derivation::Reference;
 use crate::claims::evaluate::IDENTICAL;
 use crate::claims::family;
@@ -225,7 +225,7 @@ fn p_value(reference: &Reference, says: Says, families: &Families, book: &Book) 
         return None;
     }
     let counts = |row: &Reference| row == reference || families.size(row) > least;
-    let rows = families.rows.iter().filter(|(row, of)| of == test && counts(row));
+    let rows = families.rows.iter().filter(|(row, of)| same_test(of, test, book) && counts(row));
     let adjusted = rows.map(|(row, _)| (row, number(row)));
     // Of several families the one that raises it most.
     let worst = adjusted.max_by(|a, b| a.1.unwrap_or(2.0).total_cmp(&b.1.unwrap_or(2.0)));
@@ -233,6 +233,16 @@ fn p_value(reference: &Reference, says: Says, families: &Families, book: &Book) 
         Some((row, p)) => Cited { p, family: Some(format!("derive:{}.{}", row.scope, row.id)) },
         None => Cited { p: number(reference), family: None },
     })
+}
+
+/// Whether two references are one test, under one name or two.
+fn same_test(one: &Reference, other: &Reference, book: &Book) -> bool {
+    let entry = |reference: &Reference| book.entry(&reference.scope, &reference.id);
+    let alike = |(a, b): (&Entry, &Entry)| {
+        a.experiment == b.experiment && a.derivation.tests_the_same(&b.derivation, &one.part)
+    };
+    let place = |reference: &Reference| (reference.row.clone(), reference.part.clone());
+    one == other || place(one) == place(other) && entry(one).zip(entry(other)).is_some_and(alike)
 }
 
 /// Whether both arms of the comparison behind a reference wrote the same tokens: then nothing differed, and no margin is needed.

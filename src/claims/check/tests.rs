@@ -196,6 +196,24 @@ fn significant_needs_a_p_value() {
 }
 
 #[test]
+fn a_test_under_two_names_stays_in_its_family() {
+    let said = |families: &str, cited: &str| {
+        let again = "[derivations.again]\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\nmargin = 0.1\narms = [\"treatment\", \"base\"]\n";
+        let body = format!("{BODY}\n\nA significant gain, p = [0.031](derive:demo.{cited}).");
+        let findings = report(&format!("{again}{families}"), &body).outcome().findings;
+        let found = findings.iter().find(|finding| finding.rule == "significant");
+        found.map(ToString::to_string).unwrap_or_default()
+    };
+    let family =
+        "[derivations.family]\ndata = \"derivations\"\nestimator = \"holm\"\nof = \"delta, by_family\"\n";
+    for cited in ["delta.p", "again.p"] {
+        assert_eq!(said("", cited), "");
+        let within = said(family, cited);
+        assert!(within.contains("0.125 in the family `derive:demo.family` of tests"), "{within}");
+    }
+}
+
+#[test]
 fn figures_and_dates_must_hold() {
     let figure = |fields: &str| format!("[[figures]]\nid = \"f\"\ntitle = \"F\"\ntakeaway = \"t\"\n{fields}");
     let forest = |fields: &str| report(&figure(&format!("kind = \"forest\"\n{fields}")), "");

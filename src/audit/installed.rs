@@ -2,11 +2,14 @@
 //! canaries against the plan and itself. Only running the model again could tell which canaries changed.
 
 use super::Finding;
+use super::hashes::inside;
 use super::plan_rules::Case;
+use super::sheet::files_under;
 use super::stated::Stated;
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 
 /// How far the stated norm may lie from this one, as a share: the merge works in f32.
@@ -15,6 +18,11 @@ const NORM_TOLERANCE: f64 = 1e-4;
 const CANARIES: u64 = 2;
 /// The most of a change that rounding to the nearest number can make of it.
 const MOST_KEPT: f64 = 2.0;
+
+/// Largest difference of a logit between merged and live weights, for a checkpoint in f32.
+const LOGITS_IN_F32: f64 = 1e-3;
+/// Most bytes of a header of safetensors.
+const HEADER: u64 = 100_000_000;
 
 /// All comparisons of the merge receipt, where there is one.
 pub fn check(case: &Case) -> Vec<Finding> {
@@ -51,7 +59,8 @@ pub fn check(case: &Case) -> Vec<Finding> {
         _ => stated.add(format!("`canaries_changed` is to be a count of at most {canaries}")),
     }
     within(&mut stated, "kept_share", 0.0, MOST_KEPT);
-    within(&mut stated, "largest_logit_difference", 0.0, f64::MAX);
+    let most = if is_f32(case, &receipt) { LOGITS_IN_F32 } else { f64::MAX };
+    within(&mut stated, "largest_logit_difference", 0.0, most);
     within(&mut stated, "delta_norm", f64::MIN_POSITIVE, f64::MAX);
     stated.wrong
 }
@@ -83,6 +92,27 @@ fn adapter(case: &Case, seed: u64, stated: &mut Stated) {
         let said = said.map_or("missing".into(), |said| said.to_string());
         stated.add(format!("`delta_norm` is {said}, the adapter gives {norm}"));
     }
+}
+
+/// Whether the merged checkpoint is here and all its tensors are f32, by their files' headers.
+fn is_f32(case: &Case, receipt: &Value) -> bool {
+    let Some(folder) = receipt.get("folder").and_then(Value::as_str).filter(|folder| inside(folder)) else {
+        return false;
+    };
+    let mut files = files_under(case.workspace, &format!("data/{}/{folder}", case.slug));
+    files.retain(|file| file.ends_with(".safetensors"));
+    !files.is_empty() && files.iter().all(|file| types(&case.workspace.join(file)).is_ok_and(|all| all))
+}
+
+/// Whether every tensor that a file's header names is f32.
+fn types(path: &Path) -> std::io::Result<bool> {
+    let mut file = fs_err::File::open(path)?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length)?;
+    let mut header = Vec::new();
+    file.take(u64::from_le_bytes(length).min(HEADER)).read_to_end(&mut header)?;
+    let header: BTreeMap<String, Value> = serde_json::from_slice(&header)?;
+    Ok(header.iter().filter(|(name, _)| *name != "__metadata__").all(|(_, tensor)| tensor["dtype"] == "F32"))
 }
 
 /// How many modules an adapter changes, and the sum of squares of all their `B A`.

@@ -57,6 +57,9 @@ pub fn value(workspace: &Path, slug: &str, data: DataSet, of: &str) -> Result<Pa
 
 /// A TOML file as JSON values.
 pub fn toml_file(workspace: &Path, path: &str) -> Result<Value, String> {
+    if !workspace.join(path).exists() {
+        return Err(format!("there is no {path}"));
+    }
     let text = regular::text(&workspace.join(path)).map_err(|e| e.to_string())?;
     let table: toml::Table = toml::from_str(&text).map_err(|e| format!("{path}: {}", e.message()))?;
     serde_json::to_value(table).map_err(|e| format!("{path}: {e}"))

@@ -24,6 +24,9 @@ pub fn differs(
     transcript: &Transcript,
     reader: Option<&Reader>,
 ) -> Option<String> {
+    if let Some(what) = other_end(row, calls, transcript) {
+        return Some(what);
+    }
     let sampled = &transcript.sampled;
     let Some(own) = &row.tokens_sha256 else {
         return (!sampled.is_empty())
@@ -76,6 +79,15 @@ pub fn differs(
             Err(error) => Some(format!("the token ids of reply {} cannot be read: {error}", turn + 1)),
         }
     })
+}
+
+/// An episode whose last message is the environment's met a limit there; every other one ended as its last call did.
+fn other_end(row: &EpisodeRow, calls: &[&CallRow], transcript: &Transcript) -> Option<String> {
+    let reason = row.finish_reason.as_str();
+    let unanswered = transcript.messages.last().is_some_and(|last| last.role == Role::User);
+    let own = if unanswered { "length" } else { calls.last()?.finish_reason.as_str() };
+    (reason != "infra_error" && reason != own)
+        .then(|| format!("`finish_reason` is `{reason}`, and its conversation ended by `{own}`"))
 }
 
 /// Reads and writes token ids with the tokenizer of an experiment's model, or says why words are not compared: the model
@@ -186,6 +198,15 @@ mod tests {
         assert_eq!(found(prompt, None), "", "nobody makes prompts without a tokenizer");
         let tokens = |calls: &mut [CallRow]| calls[0].prompt_tokens = Some(4);
         assert!(found(tokens, Some(&reader)).contains("has 3 tokens"));
+        let cut = |calls: &mut [CallRow]| calls[1].finish_reason = "length".into();
+        assert!(found(cut, None).contains("its conversation ended by `length`"));
+        let mut unanswered = transcript.clone();
+        unanswered.messages.push(Message::user("once more"));
+        let stopped = differs(&row, &[], &unanswered, None).unwrap();
+        assert!(
+            stopped.contains("`finish_reason` is `stop`, and its conversation ended by `length`"),
+            "{stopped}"
+        );
         // A server's calls seal nothing.
         let silent = |calls: &mut [CallRow]| {
             for call in calls {

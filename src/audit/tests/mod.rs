@@ -7,9 +7,10 @@ mod formulas;
 mod gates;
 mod generated;
 pub mod golden;
-mod later;
+
 mod plan_rules;
 mod reference;
+mod stages;
 mod statistics;
 mod texts;
 mod third_road;

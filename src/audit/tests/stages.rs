@@ -1,4 +1,4 @@
-//! Attacks on what comes after the rows: the harvest's choice, the merge, how episodes ended, times, and verdicts
+//! Attacks on what the stages leave beside the evaluated rows: the harvest's choice, the merge, how episodes ended, times, and verdicts
 //! without a plan. Each is planted in a workspace whose files are sealed anew.
 
 use super::attacks::{caught, run};
@@ -114,6 +114,11 @@ fn the_merge_receipt_follows_from_adapter_and_plan() {
         merged("`kept_share` is", &|r| r["kept_share"] = share.clone());
     }
     merged("`largest_logit_difference` is -1", &|r| r["largest_logit_difference"] = json!(-1.0));
+    // In f32 nothing is lost; where the weights say that they are, logits agree.
+    merged("`largest_logit_difference` is 0.5", &|r| {
+        r["largest_logit_difference"] = json!(0.5);
+        r["folder"] = json!("adapters/1");
+    });
     merged("`model_sha256` is", &|r| r["model_sha256"] = json!("0".repeat(64)));
     merged("`folder` is \"merged/2\"", &|r| r["folder"] = json!("merged/2"));
     // An adapter that cannot be read is named, and no panic.

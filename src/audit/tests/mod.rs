@@ -7,7 +7,6 @@ mod formulas;
 mod gates;
 mod generated;
 pub mod golden;
-
 mod plan_rules;
 mod reference;
 mod stages;

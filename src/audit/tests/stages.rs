@@ -1,5 +1,5 @@
-//! Attacks on what the stages leave beside the evaluated rows: the harvest's choice, the merge, how episodes ended, times, and verdicts
-//! without a plan. Each is planted in a workspace whose files are sealed anew.
+//! Attacks on what the stages leave beside the evaluated rows: the harvest's choice, the merge, how episodes ended,
+//! times, and verdicts without a plan. Each is planted in a workspace whose files are sealed anew.
 
 use super::attacks::{caught, run};
 use super::workspace::{SLUG, Workspace, harvested, sample};

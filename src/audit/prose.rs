@@ -78,11 +78,10 @@ fn judge(
             adjusted.values().flatten().filter(same).count()
         };
         let test = row_of.map_or(*reference, |(test, _)| test);
-        let test = adjusted.keys().find(|own| same_test(own, test, road)).unwrap_or(test);
         let least = row_of.map_or(0, |_| size(reference));
         let counts = |row: &&Reference| row == reference || size(row) > least;
-        let raised: Vec<Reference> =
-            adjusted.get(test).into_iter().flatten().filter(counts).cloned().collect();
+        let of_test = adjusted.iter().filter(|(own, _)| same_test(own, test, road));
+        let raised: Vec<Reference> = of_test.flat_map(|(_, rows)| rows).filter(counts).cloned().collect();
         let places = if raised.is_empty() { vec![(*reference).clone()] } else { raised };
         let values: Option<Vec<f64>> = places.iter().map(|place| number(place, road)).collect();
         if let Some(worst) = values.and_then(|values| values.into_iter().reduce(f64::max)) {

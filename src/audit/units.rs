@@ -219,7 +219,7 @@ impl Attempts<'_> {
 /// Units whose families, levels, tasks and attempts are not those of the plan, or whose calls are not there.
 fn incomplete(case: &Case) -> Vec<Finding> {
     let (plan, sheet) = (case.plan, case.episodes);
-    let every = |families: Vec<&'_ String>| -> BTreeSet<(String, i64)> {
+    let every = |families: Vec<&String>| -> BTreeSet<(String, i64)> {
         let levels = || plan.tasks.levels.iter().map(|level| i64::from(*level));
         families.into_iter().flat_map(|family| levels().map(move |level| (family.clone(), level))).collect()
     };

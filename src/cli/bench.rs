@@ -168,7 +168,9 @@ fn bench_audit(args: &AuditArgs, terminal: &Terminal) -> Result<u8> {
             let make = move || audit::make(&args.folder, args.rows, args.derivations, &count);
             let making = scope.spawn(make);
             while !making.is_finished() {
-                terminal.advance(written.load(Ordering::Relaxed) as u64, "");
+                let done = written.load(Ordering::Relaxed);
+                let what = if done < args.rows { "" } else { "filling in numbers" };
+                terminal.advance(done as u64, what);
                 std::thread::sleep(std::time::Duration::from_millis(200));
             }
             making.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -243,6 +243,7 @@ fn receipts_of_later_work(case: &Case) -> Vec<Finding> {
     let missing = missing.map(|(name, _, why)| ("receipt_missing", name, format!("{why}, and it does not")));
     let closed = [
         ("harvest", trained, "training rows exist"),
+        ("train", adapted, "episodes of the trained adapter exist"),
         ("merge", adapted, "episodes of the trained adapter exist"),
         ("headroom", evaluated, "the plan was evaluated"),
         ("kill", evaluated, "the plan was evaluated"),

@@ -72,6 +72,7 @@ pub fn check(experiment: &Experiment) -> Vec<Finding> {
     findings.extend(duplicates(experiment.training, &["train_seed", "step"]));
     findings.extend(rewards(experiment.episodes));
     findings.extend(rewards(experiment.harvest));
+    findings.extend([experiment.episodes, experiment.calls].into_iter().flat_map(negative));
     findings.extend(agreement::calls(experiment.episodes, experiment.calls));
     findings.extend(agreement::harvest(experiment.episodes, experiment.harvest));
     findings.extend(missing_pairs(experiment));
@@ -169,6 +170,23 @@ pub fn rewards(sheet: &Sheet) -> Vec<Finding> {
         }
     }
     outside.into_findings().collect()
+}
+
+/// Counts and times below zero.
+fn negative(sheet: &Sheet) -> Vec<Finding> {
+    const COUNTED: [&str; 6] =
+        ["turns", "prompt_tokens", "completion_tokens", "think_tokens", "wall_ms", "solved_ms"];
+    let there = COUNTED.into_iter().filter(|column| sheet.columns.contains_key(column));
+    let counted: Vec<&str> = there.collect();
+    let mut below = Gathered::new("negative_count");
+    for (file, number, row) in sheet.rows() {
+        for column in &counted {
+            if let Some(count) = sheet.whole(row, column).filter(|count| *count < 0) {
+                below.add(file, number, || format!("`{column}` is {count}"));
+            }
+        }
+    }
+    below.into_findings().collect()
 }
 
 /// Whether an episode row belongs to the evaluation, not to a calibration of the base arm.

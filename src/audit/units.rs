@@ -22,7 +22,7 @@ pub fn check(case: &Case) -> Vec<Finding> {
     findings.extend(verifiers(case).into_findings());
     findings.extend(servers(case).into_findings());
     findings.extend(agreement::ends(case.episodes, case.calls));
-    findings.extend(long_calls(case).into_findings());
+    findings.extend(calls(case).into_findings());
     findings
 }
 
@@ -266,9 +266,9 @@ fn without_calls(case: &Case) -> Vec<Finding> {
     lacking.map(finding).collect()
 }
 
-/// Calls made here that are longer than the plan lets them be. What a server takes is its own affair, and so is where a
-/// thought was closed.
-fn long_calls<'a>(case: &Case<'a>) -> Gathered<'a> {
+/// Calls made here that seal neither prompt nor reply, or are longer than the plan lets them be. What a server takes is its
+/// own affair, and so is where a thought was closed.
+fn calls<'a>(case: &Case<'a>) -> Gathered<'a> {
     let sheet = case.calls;
     let harness = &case.plan.harness;
     let mut wrong = Gathered::new("row_not_of_plan");
@@ -277,6 +277,11 @@ fn long_calls<'a>(case: &Case<'a>) -> Gathered<'a> {
         let of_harvest = sheet.text(row, "arm") == HARVEST;
         let harness = if of_harvest { &harness.harvest } else { &harness.evaluate };
         let served = !of_harvest && seed.is_some_and(|seed| case.plan.endpoint_of(seed).is_some());
+        for column in ["prompt_sha256", "tokens_sha256"] {
+            if !served && sheet.text(row, column).is_empty() {
+                wrong.add(file, at, || format!("`{column}` is missing, and the call was made here"));
+            }
+        }
         let tokens = sheet.whole(row, "completion_tokens").unwrap_or(0);
         if !served && harness.think_tokens.is_none() && tokens > harness.answer_tokens as i64 {
             let most = harness.answer_tokens;

@@ -119,6 +119,7 @@ fn the_merge_receipt_follows_from_adapter_and_plan() {
         r["largest_logit_difference"] = json!(0.5);
         r["folder"] = json!("adapters/1");
     });
+    merged("`kept_share` is 0.4", &|r| (r["kept_share"], r["folder"]) = (json!(0.4), json!("adapters/1")));
     merged("`model_sha256` is", &|r| r["model_sha256"] = json!("0".repeat(64)));
     merged("`folder` is \"merged/2\"", &|r| r["folder"] = json!("merged/2"));
     // An adapter that cannot be read is named, and no panic.
@@ -174,6 +175,33 @@ fn a_reply_longer_than_the_plan_allows_is_named() {
     let report = ended(|r, c| (r.completion_tokens, c.completion_tokens) = (Some(4_000), Some(4_000)));
     caught(&report, "row_not_of_plan", "calls/base/52004.parquet", Some(2));
     found(&report, "row_not_of_plan", "the plan gives a turn at most 120");
+}
+
+#[test]
+fn a_call_that_seals_nothing_and_counts_below_zero_are_named() {
+    let calls = "calls/base/52004.parquet";
+    for column in ["prompt_sha256", "tokens_sha256"] {
+        let report = match column {
+            "prompt_sha256" => ended(|_, c| c.prompt_sha256 = None),
+            _ => ended(|_, c| c.tokens_sha256 = None),
+        };
+        caught(&report, "row_not_of_plan", calls, Some(2));
+        found(&report, "row_not_of_plan", &format!("`{column}` is missing"));
+    }
+    let report = ended(|r, c| (r.wall_ms, c.wall_ms) = (-1, -2));
+    caught(&report, "negative_count", BASE, Some(2));
+    caught(&report, "negative_count", calls, Some(2));
+}
+
+#[test]
+fn a_training_that_did_not_pass_and_went_on_is_named() {
+    let workspace = Workspace::honest();
+    let path = workspace.root().join("data/demo/receipts/train.json");
+    let signed: Value = serde_json::from_slice(&fs_err::read(path).unwrap()).unwrap();
+    let mut receipt = signed["receipt"].clone();
+    receipt["passed"] = json!(false);
+    workspace.signed("train", &receipt);
+    caught(&run(&workspace), "gate_bypassed", "receipts/train.json", None);
 }
 
 #[test]

@@ -27,11 +27,14 @@ pub fn names(folder: &Path, folders: bool) -> Result<Vec<String>> {
     let mut out = Vec::new();
     for entry in fs_err::read_dir(folder)? {
         let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
         let is_folder = fs_err::metadata(entry.path())?.is_dir();
         let name = entry.file_name().into_string().map_err(|name| {
             Error::invalid(format!("file name {name:?} is not UTF-8")).at(folder.display()).hint("rename it")
         })?;
-        if is_folder == folders && !name.starts_with('.') {
+        if is_folder == folders {
             out.push(name);
         }
     }

@@ -11,8 +11,9 @@ pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// SHA-256 of a file's contents, streamed.
+/// SHA-256 of a regular file's contents, streamed.
 pub fn sha256_file(path: &Path) -> Result<String> {
+    crate::regular::check(path)?;
     let mut file = fs_err::File::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0u8; 1 << 20];

@@ -29,6 +29,14 @@ pub fn data(path: &Path) -> Result<Vec<u8>> {
     Ok(fs_err::read(path)?)
 }
 
+/// Whether a file is there. Refuses what stands in its place and is none.
+pub fn there(path: &Path) -> Result<bool> {
+    if fs_err::symlink_metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(false);
+    }
+    check(path).map(|()| true)
+}
+
 /// Refuses what is no regular file.
 pub fn check(path: &Path) -> Result<()> {
     if !fs_err::metadata(path)?.is_file() {

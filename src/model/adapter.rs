@@ -26,14 +26,14 @@ const MULTIMODAL_STEM: &str = "model.language_model.";
 pub fn load(folder: &Path, model: &Config) -> Result<Lora> {
     let path = folder.join(CONFIG);
     let place = path.display().to_string();
-    let text = fs_err::read_to_string(&path)?;
+    let text = crate::regular::text(&path)?;
     let value: Value =
         serde_json::from_str(&text).map_err(|e| Error::invalid(format!("is not JSON: {e}")).at(&place))?;
     let object = value.as_object().ok_or_else(|| Error::invalid("is not a JSON object").at(&place))?;
     let settings = Settings::parse(object, model).map_err(|e| e.at(&place))?;
 
     let path = folder.join(WEIGHTS);
-    let bytes = fs_err::read(&path)?;
+    let bytes = crate::regular::data(&path)?;
     let tensors = safetensors::read_finite(&bytes).map_err(|e| e.at(path.display()))?;
     // The modules' paths are those of the base that it was trained through; its keys tell which that was.
     let under = tensors.keys().find_map(|key| stem(key)).unwrap_or(TEXT_STEM).to_owned();

@@ -318,10 +318,10 @@ pub(super) fn token_ids(o: &Map<String, Value>, key: &str) -> Result<Vec<u32>> {
 /// Reads `config.json` of a folder; where a `generation_config.json` names end tokens, those come first.
 pub(super) fn read_folder(folder: &Path) -> Result<Config> {
     let path = folder.join("config.json");
-    let mut config = Config::parse(&fs_err::read_to_string(&path)?, &path.display().to_string())?;
+    let mut config = Config::parse(&crate::regular::text(&path)?, &path.display().to_string())?;
     let path = folder.join("generation_config.json");
     if path.exists() {
-        let generation: Value = serde_json::from_str(&fs_err::read_to_string(&path)?)
+        let generation: Value = serde_json::from_str(&crate::regular::text(&path)?)
             .map_err(|e| Error::invalid(format!("is not JSON: {e}")).at(path.display()))?;
         if let Some(object) = generation.as_object() {
             let mut eos = token_ids(object, "eos_token_id").map_err(|e| e.at(path.display()))?;

@@ -27,12 +27,9 @@ const ARRAY: u32 = 9;
 
 /// Reads and checks the header of a file.
 pub(super) fn read(path: &Path) -> Result<Content> {
+    crate::regular::check(path)?;
     let file = fs_err::File::open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(Error::invalid("is not a file").at(path.display()).hint("give the path of a .gguf file"));
-    }
-    let size = metadata.len();
+    let size = file.metadata()?.len();
     let mut reader = Reader { inner: BufReader::with_capacity(1 << 16, file), position: 0, size, values: 0 };
     reader
         .content()

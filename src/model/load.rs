@@ -51,6 +51,14 @@ impl Source {
 }
 
 impl Source {
+    /// Whether its files are on this machine; of a known model, those that were fetched and hold what they should.
+    pub fn is_here(&self) -> bool {
+        match self {
+            Source::Named(name) => registry::get(name).and_then(fetch::cached).is_ok(),
+            Source::Gguf(path) | Source::Folder(path) => path.exists(),
+        }
+    }
+
     /// SHA-256 of the weights, as [`Origin::sha256`] has it, without reading them into a network.
     pub fn weights_sha256(&self) -> Result<String> {
         match self {

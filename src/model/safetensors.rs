@@ -64,7 +64,7 @@ impl Checkpoint {
         let names = file_names(folder)?;
         let mut files = Vec::new();
         for name in names {
-            let bytes = fs_err::read(folder.join(&name))?;
+            let bytes = crate::regular::data(&folder.join(&name))?;
             files.push((name, bytes));
         }
         let mut checkpoint = Checkpoint {
@@ -210,13 +210,8 @@ const INDEX: &str = "model.safetensors.index.json";
 pub fn weights_sha256(folder: &Path) -> Result<String> {
     let names = file_names(folder)?.into_iter();
     let hashes: Result<BTreeMap<String, String>> =
-        names.map(|name| Ok((name.clone(), regular_sha256(&folder.join(name))?))).collect();
+        names.map(|name| Ok((name.clone(), hash::sha256_file(&folder.join(name))?))).collect();
     joined(hashes?)
-}
-
-fn regular_sha256(path: &Path) -> Result<String> {
-    crate::regular::check(path)?;
-    hash::sha256_file(path)
 }
 
 /// SHA-256 of one weight file; of several, of their names and hashes.
@@ -301,8 +296,8 @@ fn file_names(folder: &Path) -> Result<Vec<String>> {
             .hint("give the folder of a safetensors checkpoint, or a .gguf file"));
     }
     let bad = |what: String| Error::invalid(what).at(index.display());
-    let value: serde_json::Value = serde_json::from_str(&fs_err::read_to_string(&index)?)
-        .map_err(|e| bad(format!("is not JSON: {e}")))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&crate::regular::text(&index)?).map_err(|e| bad(format!("is not JSON: {e}")))?;
     let map = value
         .get("weight_map")
         .and_then(|m| m.as_object())

@@ -39,6 +39,7 @@ pub struct Found {
 
 /// Reads a file. Errors only where it cannot be read at all, or is too large.
 pub fn read(path: &Path) -> Result<Contents> {
+    crate::regular::check(path)?;
     let file = fs_err::File::open(path)?;
     let size = file.metadata()?.len();
     if size > MOST_BYTES {

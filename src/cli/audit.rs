@@ -119,7 +119,11 @@ pub fn audit(args: &AuditArgs, terminal: &Terminal) -> Result<u8> {
         Ok(survey) => survey,
         Err(error) => {
             // What the audit found often says why the rows cannot be judged again.
-            print(&report.render(width()))?;
+            if args.json {
+                print_json(&report)?
+            } else {
+                print(&report.render(width()))?
+            };
             return Err(error);
         }
     };

@@ -24,7 +24,7 @@ pub use unit::{Difference, Tally};
 
 use crate::audit::Finding;
 use crate::episode::{EpisodeRow, UnitFiles, table};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::stages::{Context, Experiment};
 use rayon::prelude::*;
 use replay::Unjudged;
@@ -35,6 +35,8 @@ use unit::Unit;
 
 /// The arm of harvested samples.
 const HARVEST: &str = "harvest";
+/// A file that cannot be read.
+const UNREADABLE: &str = "unreadable_file";
 /// Differing rows of a file that become findings of their own.
 const SHOWN: usize = 5;
 
@@ -63,6 +65,9 @@ pub struct Rescored {
     pub differences: Vec<Difference>,
     /// Why the words of transcripts were not compared with their token ids; null where they were.
     pub words_not_compared: Option<String>,
+    /// What is wrong with the model that is here and should have read them, and with files of units that cannot be read.
+    #[serde(skip)]
+    broken: Vec<Finding>,
     /// Whether the plan's tasks, and so their verifiers, come from a file.
     #[serde(skip)]
     from_file: bool,
@@ -99,7 +104,7 @@ impl Rescored {
     /// Episodes that today's verifier judges otherwise than the very same one did in the run, and those whose
     /// transcript is not what was sampled.
     pub fn findings(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
+        let mut findings = self.broken.clone();
         let mut of_file: BTreeMap<(&str, &'static str), Vec<&Difference>> = BTreeMap::new();
         for difference in &self.differences {
             if let Some(rule) = difference.breaks() {
@@ -237,7 +242,10 @@ pub fn survey_of(
         }));
         rescored.push(of);
     }
-    let moved = moved::between(workspace, &BTreeMap::new(), &over)?;
+    // From files that cannot be read no number follows, on either side.
+    let readable = rescored.iter().all(|of| of.broken.iter().all(|finding| finding.rule != UNREADABLE));
+    let moved =
+        if readable { moved::between(workspace, &BTreeMap::new(), &over)? } else { Default::default() };
     Ok(Survey { experiments: rescored, not_opened, moved })
 }
 
@@ -258,24 +266,38 @@ fn judge_again(experiment: &Experiment, context: &Context) -> Result<Rescored> {
         .into_iter()
         .map(|family| Ok((family.to_string(), environment.verifier_sha256(family)?)))
         .collect::<Result<_>>()?;
-    let reader = words::reader(experiment, base_model(experiment, &units)?.as_deref());
-    let words = reader.as_ref().ok();
+    let data = format!("data/{}", experiment.slug);
+    let mut broken: Vec<Finding> = Vec::new();
+    let mut unreadable = |file: String, error: Error| {
+        let detail = error.to_string().replace('\n', "; ");
+        broken.push(Finding { rule: UNREADABLE, file, row: None, detail });
+    };
+    let base = match base_model(experiment, &units) {
+        Ok(base) => base,
+        Err((file, error)) => {
+            unreadable(format!("{data}/{file}"), error);
+            None
+        }
+    };
+    let reader = words::reader(experiment, base.as_deref());
     let what = format!("rescore {}", experiment.slug);
     context.observer.begin(&what, Some(units.len() as u64), "files");
     let mut done: Vec<Unit> = Vec::new();
     for some in units.chunks(rayon::current_num_threads().max(1)) {
         context.check()?;
-        let judged: Vec<Unit> = some
-            .par_iter()
-            .map(|(arm, seed)| {
-                let files = UnitFiles::new(&experiment.root, arm, *seed)?;
-                let harness = &experiment.plan.harness;
-                let examples =
-                    if arm == HARVEST { harness.harvest.examples } else { harness.evaluate.examples };
-                unit::rescore(environment, &verifiers, words, examples, &files, (arm, *seed))
-            })
-            .collect::<Result<_>>()?;
-        done.extend(judged);
+        let judge = |(arm, seed): &(String, u64)| {
+            let files = UnitFiles::new(&experiment.root, arm, *seed)?;
+            let harness = &experiment.plan.harness;
+            let examples = if arm == HARVEST { harness.harvest.examples } else { harness.evaluate.examples };
+            unit::rescore(environment, &verifiers, reader.as_ref().ok(), examples, &files, (arm, *seed))
+        };
+        let judged: Vec<Result<Unit>> = some.par_iter().map(judge).collect();
+        for ((arm, seed), unit) in some.iter().zip(judged) {
+            match unit {
+                Ok(unit) => done.push(unit),
+                Err(error) => unreadable(format!("{data}/episodes/{arm}/{seed}.parquet"), error),
+            }
+        }
         context.observer.advance(done.len() as u64, "");
     }
     let mut families: BTreeMap<(bool, String), Tally> = BTreeMap::new();
@@ -297,22 +319,33 @@ fn judge_again(experiment: &Experiment, context: &Context) -> Result<Rescored> {
     let episodes: usize = families.iter().map(|family| family.tally.episodes).sum();
     let differing: usize = families.iter().map(|family| family.tally.differing).sum();
     context.observer.end(&format!("{episodes} episodes, {differing} judged otherwise"));
+    if let Err(words::NoReader { why, is_here: true }) = &reader {
+        let file = format!("{data}/experiment.toml");
+        broken.push(Finding {
+            rule: "model_differs",
+            file,
+            row: None,
+            detail: format!("the plan's model is here and cannot read its rows: {why}"),
+        });
+    }
     Ok(Rescored {
         experiment: experiment.slug.clone(),
         families,
         differences,
-        words_not_compared: reader.err(),
+        words_not_compared: reader.err().map(|none| none.why),
+        broken,
         from_file: experiment.plan.tasks.file_sha256.is_some(),
         units: done,
     })
 }
 
-/// The model that answered for the base arm where the engine gave token ids.
-fn base_model(experiment: &Experiment, units: &[(String, u64)]) -> Result<Option<String>> {
+/// The model that answered for the base arm where the engine gave token ids; an error with the file that has it.
+fn base_model(experiment: &Experiment, units: &[(String, u64)]) -> Result<Option<String>, (String, Error)> {
     let base = &experiment.plan.base().name;
     for (arm, seed) in units.iter().filter(|(arm, _)| arm == base) {
-        let files = UnitFiles::new(&experiment.root, arm, *seed)?;
-        let rows: Vec<EpisodeRow> = table::read(&files.path(&files.episodes()))?;
+        let path = format!("episodes/{arm}/{seed}.parquet");
+        let rows: Vec<EpisodeRow> =
+            table::read(&experiment.root.join(&path)).map_err(|error| (path, error))?;
         if let Some(row) = rows.iter().find(|row| row.tokens_sha256.is_some()) {
             return Ok(Some(row.model_sha256.clone()));
         }

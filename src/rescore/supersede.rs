@@ -110,6 +110,8 @@ fn refuse(experiment: &Experiment, rescored: &Rescored) -> Result<()> {
         let row = first.row.map(|row| format!(", row {row}")).unwrap_or_default();
         let what = match first.rule {
             "transcript_differs" => "the transcripts are not those of the run",
+            "unreadable_file" => "a file of the run cannot be read",
+            "model_differs" => "the model is not that of the run",
             _ => "an unchanged verifier judges otherwise than in the run",
         };
         return Err(Error::refused(format!("{what}: {}", first.detail))

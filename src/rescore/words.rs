@@ -90,26 +90,47 @@ fn other_end(row: &EpisodeRow, calls: &[&CallRow], transcript: &Transcript) -> O
         .then(|| format!("`finish_reason` is `{reason}`, and its conversation ended by `{own}`"))
 }
 
+/// Why nothing reads the token ids of an experiment.
+pub struct NoReader {
+    /// Why not.
+    pub why: String,
+    /// Whether a model is here, and is not the one of the rows or cannot be used.
+    pub is_here: bool,
+}
+
+impl NoReader {
+    fn absent(why: impl Into<String>) -> NoReader {
+        NoReader { why: why.into(), is_here: false }
+    }
+}
+
 /// Reads and writes token ids with the tokenizer of an experiment's model, or says why words are not compared: the model
 /// that answered for the base arm, `model_sha256`, has to be here.
 #[cfg(feature = "engine")]
 pub fn reader(
     experiment: &crate::stages::Experiment,
     model_sha256: Option<&str>,
-) -> std::result::Result<Reader, String> {
+) -> std::result::Result<Reader, NoReader> {
     use crate::engine::local::Markers;
     use crate::environment::THOUGHT;
     use crate::model::TextSide;
 
     let first_line = |error: crate::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
+    let absent = |error| NoReader::absent(first_line(error));
     let plan = &experiment.plan;
-    let source = plan.model.source.as_deref().ok_or("the plan names no model, only an endpoint")?;
-    let model_sha256 = model_sha256.ok_or("there is no episode of the base arm with token ids")?;
-    let source = crate::stages::lab::source(experiment, source).map_err(first_line)?;
-    if source.weights_sha256().map_err(first_line)? != model_sha256 {
-        return Err(format!("{source} is not the model of the rows ({model_sha256})"));
+    let named = plan.model.source.as_deref();
+    let named = named.ok_or_else(|| NoReader::absent("the plan names no model, only an endpoint"))?;
+    let nobody = || NoReader::absent("there is no episode of the base arm with token ids");
+    let model_sha256 = model_sha256.ok_or_else(nobody)?;
+    let source = crate::stages::lab::source(experiment, named).map_err(absent)?;
+    if !source.is_here() {
+        return Err(NoReader::absent(format!("{source} is not here")));
     }
-    let text = TextSide::load(&source).map_err(first_line)?;
+    let broken = |why| NoReader { why, is_here: true };
+    if source.weights_sha256().map_err(|error| broken(first_line(error)))? != model_sha256 {
+        return Err(broken(format!("{source} is not the model of the rows ({model_sha256})")));
+    }
+    let text = TextSide::load(&source).map_err(|error| broken(first_line(error)))?;
     // Both harnesses have a budget for thoughts, or neither.
     let thinking = plan.harness.evaluate.think_tokens.is_some();
     let markers = Markers::of(text.tokenizer()).filter(|_| thinking);
@@ -132,8 +153,8 @@ pub fn reader(
 
 /// Without the engine there is no tokenizer.
 #[cfg(not(feature = "engine"))]
-pub fn reader(_: &crate::stages::Experiment, _: Option<&str>) -> std::result::Result<Reader, String> {
-    Err("this build has no tokenizers (feature `engine`)".into())
+pub fn reader(_: &crate::stages::Experiment, _: Option<&str>) -> std::result::Result<Reader, NoReader> {
+    Err(NoReader::absent("this build has no tokenizers (feature `engine`)"))
 }
 
 #[cfg(test)]

@@ -124,11 +124,59 @@ fn words_that_nobody_sampled_and_a_verifier_that_never_was_are_found() {
     assert!(hit.is_some_and(|f| f["detail"].as_str().unwrap().contains("rederive rescore")), "{findings:#?}");
 }
 
+/// The only plan of a lab.
+fn plan(lab: &Path) -> toml::Table {
+    std::fs::read_to_string(data(lab).join("experiment.toml")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_model_that_is_there_and_cannot_read_its_rows_is_named() {
+    let audit = |lab: &Path, code: i32| {
+        let output = expect(code, &["audit", "--rescore", "--workspace", text(lab), "--json"]);
+        json(&output.stdout)
+    };
+    let named = |report: &Value, words: &str| {
+        let findings = report["findings"].as_array().unwrap();
+        let hit = findings.iter().find(|f| f["rule"] == "model_differs");
+        assert!(hit.is_some_and(|f| f["detail"].as_str().unwrap().contains(words)), "{findings:#?}");
+    };
+    let (_folder, lab) = copy_of_demo();
+    let model = lab.join(plan(&lab)["model"]["source"].as_str().unwrap());
+    let tokenizer = std::fs::read(model.join("tokenizer.json")).unwrap();
+    std::fs::write(model.join("tokenizer.json"), "{}").unwrap();
+    named(&audit(&lab, 1), "tokenizer");
+    std::fs::write(model.join("tokenizer.json"), tokenizer).unwrap();
+    let weights = model.join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(weights, bytes).unwrap();
+    named(&audit(&lab, 1), "is not the model of the rows");
+    // A model that is kept elsewhere is no fault of the rows.
+    std::fs::remove_dir_all(&model).unwrap();
+    let report = audit(&lab, 0);
+    assert!(report["rescore"]["experiments"][0]["words_not_compared"].is_string(), "{report}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_finding_among_the_others() {
+    let (_folder, lab) = copy_of_demo();
+    let seed = event_seed(&lab);
+    let file = format!("transcripts/base/{seed}.jsonl.zst");
+    std::fs::write(data(&lab).join(&file), "no transcripts").unwrap();
+    let output = expect(1, &["audit", "--rescore", "--workspace", text(&lab), "--json"]);
+    let report = json(&output.stdout);
+    let findings = report["findings"].as_array().unwrap();
+    let rules: BTreeSet<&str> = findings.iter().map(|f| f["rule"].as_str().unwrap()).collect();
+    assert!(rules.contains("file_hash") && rules.contains("unreadable_file"), "{findings:#?}");
+    assert!(findings.iter().any(|f| f["detail"].as_str().unwrap().contains(&file)), "{findings:#?}");
+    assert!(!report["rescore"]["experiments"][0]["families"].as_array().unwrap().is_empty());
+    let output = expect(1, &["rescore", SLUG, "--workspace", text(&lab)]);
+    assert!(said(&output).contains(&file), "{}", said(&output));
+}
+
 /// An evaluation seed of the demo.
 fn event_seed(lab: &Path) -> u64 {
-    let plan = std::fs::read_to_string(data(lab).join("experiment.toml")).unwrap();
-    let plan: toml::Table = plan.parse().unwrap();
-    plan["seeds"]["evaluate"][0].as_integer().unwrap() as u64
+    plan(lab)["seeds"]["evaluate"][0].as_integer().unwrap() as u64
 }
 
 /// The task file with what the base answered to some tasks accepted too.

@@ -1,5 +1,5 @@
-//! Words against numbers: a paragraph that calls something significant, the same or no worse cites a p value of this road that
-//! bears it out, raised by the number of tests where it belongs to a declared family.
+//! Words against numbers: a sentence that calls something significant, the same or no worse cites p values of this road that
+//! bear it out, in it or in its paragraph, raised by the number of tests where they belong to a declared family.
 
 use super::Finding;
 use super::estimators::Part;
@@ -9,7 +9,7 @@ use super::repeats::ORACLE;
 use crate::claims::derivation::{Derivation, Reference};
 use crate::claims::front_matter::{Document, Passage};
 use crate::claims::texts::Texts;
-use crate::claims::wording::{self, Says};
+use crate::claims::wording::{self, Says, Statement};
 use crate::claims::{family, links};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,12 +33,23 @@ pub fn check(texts: &Texts, road: &mut Road) -> Vec<Finding> {
             }
             let scan = links::scan(passage.text);
             for paragraph in wording::paragraphs(&scan.prose) {
-                let inside = scan.inside(&paragraph).iter();
-                let cited: Vec<&Reference> = inside.filter_map(|link| link.reference.as_ref().ok()).collect();
-                findings.extend(oracle(document, &passage, &scan.prose, &paragraph, &cited, road));
-                for (says, at) in wording::claims(&scan.prose[paragraph.clone()]) {
+                let cited = |range: &Range<usize>| -> Vec<&Reference> {
+                    let inside = scan.inside(range).iter();
+                    inside.filter_map(|link| link.reference.as_ref().ok()).collect()
+                };
+                let all = cited(&paragraph);
+                findings.extend(oracle(document, &passage, &scan.prose, &paragraph, &all, road));
+                for Statement { says, at, sentence } in wording::claims(&scan.prose[paragraph.clone()]) {
                     let line = document.line(passage.offset(paragraph.start + at));
-                    findings.extend(judge(document, line, says, &cited, &adjusted, road));
+                    let [start, end] = [sentence.start, sentence.end].map(|at| paragraph.start + at);
+                    findings.extend(judge(
+                        document,
+                        line,
+                        says,
+                        [&cited(&(start..end)), &all],
+                        &adjusted,
+                        road,
+                    ));
                 }
             }
         }
@@ -50,7 +61,7 @@ fn judge(
     document: &Document,
     line: usize,
     says: Says,
-    cited: &[&Reference],
+    [of_sentence, of_paragraph]: [&[&Reference]; 2],
     adjusted: &Adjusted,
     road: &mut Road,
 ) -> Option<Finding> {
@@ -59,46 +70,55 @@ fn judge(
         Says::Same => ("equality", "two arms are called the same", &["equivalence_p"]),
         Says::NoWorse => ("equality", "an arm is called no worse", &["equivalence_p", "non_inferiority_p"]),
     };
-    let mut best: Option<f64> = None;
-    let mut found = false;
-    for reference in cited {
-        // A row of a family is the p value of its test; a test's own p value counts as its family has it.
-        let row_of = adjusted.iter().find(|(_, rows)| rows.contains(reference));
-        let part = row_of.map_or(reference.part.as_str(), |(test, _)| test.part.as_str());
-        if rule == "equality" && nothing_differs(reference, road) {
-            return None;
-        }
-        if !parts.contains(&part) {
-            continue;
-        }
-        found = true;
-        // A family that has more tests than the one whose row is cited counts too.
-        let size = |row: &Reference| {
-            let same = |other: &&Reference| (&other.scope, &other.id) == (&row.scope, &row.id);
-            adjusted.values().flatten().filter(same).count()
-        };
-        let test = row_of.map_or(*reference, |(test, _)| test);
-        let least = row_of.map_or(0, |_| size(reference));
-        let counts = |row: &&Reference| row == reference || size(row) > least;
-        let of_test = adjusted.iter().filter(|(own, _)| same_test(own, test, road));
-        let raised: Vec<Reference> = of_test.flat_map(|(_, rows)| rows).filter(counts).cloned().collect();
-        let places = if raised.is_empty() { vec![(*reference).clone()] } else { raised };
-        let values: Option<Vec<f64>> = places.iter().map(|place| number(place, road)).collect();
-        if let Some(worst) = values.and_then(|values| values.into_iter().reduce(f64::max)) {
-            best = Some(best.map_or(worst, |best| best.min(worst)));
-        }
-    }
-    if best.is_some_and(|p| p < 0.05) {
+    if says != Says::Significant && of_paragraph.iter().any(|reference| nothing_differs(reference, road)) {
         return None;
     }
-    let why = match (found, best) {
-        (false, _) => "cites no p value of such a test".to_string(),
-        (true, None) => "the p value it cites is undefined".into(),
-        (true, Some(p)) => {
-            format!("the p value that it cites is {p:.4}, adjusted where a family of tests is declared")
+    let values = |cited: &[&Reference], road: &mut Road| -> Vec<Option<f64>> {
+        cited.iter().filter_map(|reference| p_value(reference, parts, adjusted, road)).collect()
+    };
+    // A sentence means its own p values; where it has none, those of its paragraph.
+    let mut found = values(of_sentence, road);
+    if found.is_empty() {
+        found = values(of_paragraph, road);
+    }
+    let why = match found.iter().find(|p| p.is_none_or(|p| p >= 0.05)) {
+        None if found.is_empty() => "cites no p value of such a test".to_string(),
+        None => return None,
+        Some(None) => "a p value that it cites is undefined".into(),
+        Some(Some(p)) => {
+            format!("a p value that it cites is {p:.4}, adjusted where a family of tests is declared")
         }
     };
     Some(Finding::new(rule, &document.path, None, format!("line {line}: {called}, and {why}")))
+}
+
+/// The p value behind a reference, if it is of such a part: raised by the families that it stands in, and undefined where one of
+/// them is.
+fn p_value(
+    reference: &Reference,
+    parts: &[&str],
+    adjusted: &Adjusted,
+    road: &mut Road,
+) -> Option<Option<f64>> {
+    // A row of a family is the p value of its test; a test's own p value counts as its family has it.
+    let row_of = adjusted.iter().find(|(_, rows)| rows.contains(reference));
+    let part = row_of.map_or(reference.part.as_str(), |(test, _)| test.part.as_str());
+    if !parts.contains(&part) {
+        return None;
+    }
+    // A family that has more tests than the one whose row is cited counts too.
+    let size = |row: &Reference| {
+        let same = |other: &&Reference| (&other.scope, &other.id) == (&row.scope, &row.id);
+        adjusted.values().flatten().filter(same).count()
+    };
+    let test = row_of.map_or(reference, |(test, _)| test);
+    let least = row_of.map_or(0, |_| size(reference));
+    let counts = |row: &&Reference| *row == reference || size(row) > least;
+    let of_test = adjusted.iter().filter(|(own, _)| same_test(own, test, road));
+    let raised: Vec<Reference> = of_test.flat_map(|(_, rows)| rows).filter(counts).cloned().collect();
+    let places = if raised.is_empty() { vec![reference.clone()] } else { raised };
+    let values: Option<Vec<f64>> = places.iter().map(|place| number(place, road)).collect();
+    Some(values.and_then(|values| values.into_iter().reduce(f64::max)))
 }
 
 /// What was selected by the score that it is judged by is called the oracle's.

@@ -2,10 +2,12 @@
 //! here; whether the numbers bear them out is for `claims check` and the audit, each from its own.
 
 use super::code;
+use regex::{Match, Regex};
 use std::ops::Range;
+use std::sync::LazyLock;
 
-/// What a paragraph says of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a sentence says of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Says {
     /// That something differs, and not by chance.
     Significant,
@@ -15,59 +17,120 @@ pub enum Says {
     NoWorse,
 }
 
-/// Turns of phrase that call two arms the same.
-const SAME: [&str; 15] = [
-    "no difference between",
-    "makes no difference",
-    "made no difference",
-    "has no effect",
-    "had no effect",
-    "have no effect",
-    "shows no effect",
-    "equally good",
-    "equally well",
-    "is equivalent",
-    "are equivalent",
-    "performs the same",
-    "perform the same",
-    "indistinguishable",
-    "just as good as",
-];
+/// A turn of phrase, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    /// What it says.
+    pub says: Says,
+    /// Its first byte.
+    pub at: usize,
+    /// Its sentence: the numbers cited here are the ones that it means.
+    pub sentence: Range<usize>,
+}
 
-/// Turns of phrase that call an arm no worse.
-const NO_WORSE: [&str; 12] = [
-    "no regression",
-    "not regress",
-    "n't regress",
-    "never regress",
-    "without regress",
-    "not worse",
-    "n't worse",
-    "no worse",
-    "non-inferior",
-    "noninferior",
-    "at least as good",
-    "at least as well",
-];
+/// Turns of phrase, in lower case with single blanks.
+static PHRASES: LazyLock<Vec<(Says, Regex)>> = LazyLock::new(|| {
+    let manner = r"(?:\w+ly |all |both |just |about |as |roughly |practically )*";
+    [
+        (Says::Significant, r"\bsignifican\w*"),
+        (
+            Says::Significant,
+            r"\bstatistically (?:better|worse|different|distinguishable|detectable|real|reliable|robust|sound|higher|lower|superior|inferior|meaningful)\b",
+        ),
+        (
+            Says::Significant,
+            r"\b(?:not|unlikely to be|more than|beyond|rather than)(?: just| mere| merely| pure| due to| caused by| by| down to)* (?:chance|luck|noise)\b",
+        ),
+        (Says::Significant, r"\bbeyond (?:any |all |a |every |reasonable )*doubts?\b"),
+        (
+            Says::Significant,
+            r"\b(?:reliabl[ey]|clearly|a clear|demonstrabl[ey]|provabl[ey]|conclusively|definitely) (?:better|worse|beats?|beaten|outperform\w*|improve\w*|gains?|superior|wins?)\b",
+        ),
+        (Says::Significant, r"\bp(?:[ -]values?)? ?(?:<|≤|below|under|less than|smaller than) ?0?\.\d"),
+        (Says::Same, r"\bno (?:\w+ )?differences?\b"),
+        (Says::Same, r"\bno (?:\w+ )?effects?\b"),
+        (Says::Same, r"\bno (?:\w+ )?change in (?:the )?(?:reward|score|accuracy|performance|solve rate)"),
+        (Says::Same, &format!(r"\b(?:is|are|was|were|be|being|remain\w*|stay\w*) {manner}(?:equivalent|interchangeable)\b")),
+        (Says::Same, r"\bindistinguishable\b"),
+        (Says::Same, r"\bon (?:a )?par\b"),
+        (
+            Says::Same,
+            &format!(r"\b(?:perform\w*|scor(?:e|es|ed|ing)|do|does|did|behav\w+|solv(?:e|es|ed)) {manner}(?:the same|identically|equally|alike)\b"),
+        ),
+        (
+            Says::Same,
+            &format!(r"\b(?:arms|policies|models|checkpoints|two|both|treatment|adapter) (?:is|are|was|were|remain\w*|stay\w*) {manner}(?:equal|identical|alike|the same)(?:$|[.,;:!?)]| in | on | at | overall)"),
+        ),
+        (Says::Same, r"\b(?:equally|just as) (?:good|well|capable|strong|accurate|often)\b"),
+        (Says::NoWorse, r"\bno (?:\w+ )?(?:regressions?|harm|degradations?|deterioration)\b"),
+        (Says::NoWorse, r"(?:\b(?:not|never|without|cannot)|n't) (?:regress|degrad|harm|hurt)\w*"),
+        (Says::NoWorse, r"(?:\b(?:not|no|never)|n't) (?:any |get |become |made )*worse\b"),
+        (Says::NoWorse, r"\bnon-?inferior\b"),
+        (Says::NoWorse, r"\bat least as (?:good|well|capable|strong|accurate|often)\b"),
+    ]
+    .map(|(says, pattern)| (says, Regex::new(pattern).expect("a pattern of this file")))
+    .into()
+});
 
 /// What is called significant and has no p value: digits, and how much of something there is.
-const EXTENTS: [&str; 12] = [
-    "digit", "figure", "part", "portion", "share", "fraction", "amount", "number", "time", "effort", "work",
-    "cost",
+const EXTENTS: [&str; 20] = [
+    "digit", "digits", "bit", "bits", "figure", "figures", "part", "parts", "portion", "share", "fraction",
+    "amount", "amounts", "number", "numbers", "time", "effort", "work", "cost", "costs",
+];
+/// What makes a comparison of such an extent again, as in "a significant cost reduction".
+const CHANGES: [&str; 8] =
+    ["saving", "reduction", "improvement", "gain", "increase", "decrease", "drop", "advantage"];
+/// What else than arms may be the same or no worse.
+const THINGS: [&str; 23] = [
+    "byte", "bytes", "hash", "hashes", "file", "files", "copy", "copies", "family", "families", "code",
+    "build", "builds", "page", "pages", "format", "flag", "option", "prompt", "prompts", "update", "matrix",
+    "suite",
+];
+/// What makes a sentence one about arms all the same.
+const OF_ARMS: [&str; 16] = [
+    "arm",
+    "arms",
+    "treatment",
+    "base",
+    "baseline",
+    "adapter",
+    "policy",
+    "policies",
+    "reward",
+    "rewards",
+    "score",
+    "scores",
+    "accuracy",
+    "performance",
+    "quality",
+    "solved",
 ];
 
-/// What a paragraph claims, and where in it.
-pub fn claims(prose: &str) -> Vec<(Says, usize)> {
+/// What a paragraph claims, in the order of its text; a sentence that says the same thing twice says it once.
+pub fn claims(prose: &str) -> Vec<Statement> {
     let (lower, places) = as_read(prose);
-    let place = |at: usize| places.get(at).copied().unwrap_or_default();
-    said(&lower).into_iter().map(|(says, at)| (says, place(at))).collect()
+    let mut found: Vec<Statement> = Vec::new();
+    for (says, pattern) in PHRASES.iter() {
+        for phrase in pattern.find_iter(&lower).filter(|phrase| means(*says, &lower, phrase)) {
+            let sentence = sentence_around(&lower, phrase.start());
+            // What was left out at the end of a sentence, such as a link, is of it.
+            let end = places.get(sentence.end).copied().unwrap_or(prose.len());
+            let sentence = places[sentence.start]..end;
+            if found.iter().all(|other| (other.says, &other.sentence) != (*says, &sentence)) {
+                found.push(Statement { says: *says, at: places[phrase.start()], sentence });
+            }
+        }
+    }
+    found.sort_by_key(|statement| (statement.at, statement.says));
+    found
 }
 
 /// Most bytes of a link's target, and of a sentence around a turn of phrase, that are looked at.
 const REACH: usize = 2048;
 
 /// A text as a reader sees it: in lower case, one blank between words, without marks of emphasis, link targets and characters of no
-/// width; apostrophes, hyphens and ligatures as on a keyboard, simple character references read; and for each byte where it came from.
+/// width; apostrophes, hyphens and ligatures as on a keyboard, simple character references read; items of lists and rows of tables
+/// on lines of their own; and for each byte where it came from.
 fn as_read(prose: &str) -> (String, Vec<usize>) {
     let (mut out, mut places) = (String::with_capacity(prose.len()), Vec::with_capacity(prose.len()));
     let mut skip = 0;
@@ -80,6 +143,13 @@ fn as_read(prose: &str) -> (String, Vec<usize>) {
             (c, skip) = (read, at + end);
         }
         match c {
+            '\n' if opens_a_line(prose[at..].trim_start()) => {
+                if out.ends_with(' ') {
+                    out.pop();
+                    places.pop();
+                }
+                out.push('\n');
+            }
             ']' => skip = at + 1 + target(&prose[at + 1..]),
             '[' | '*' | '_' | '~' | '\u{ad}' | '\u{34f}' | '\u{200b}'..='\u{200f}' => {}
             '\u{2060}'..='\u{2064}' | '\u{feff}' => {}
@@ -90,13 +160,18 @@ fn as_read(prose: &str) -> (String, Vec<usize>) {
             '\u{fb02}' => out.push_str("fl"),
             '\u{fb03}' => out.push_str("ffi"),
             '\u{fb04}' => out.push_str("ffl"),
-            c if c.is_whitespace() && out.ends_with(' ') => {}
+            c if c.is_whitespace() && out.ends_with([' ', '\n']) => {}
             c if c.is_whitespace() => out.push(' '),
             c => out.push(c.to_ascii_lowercase()),
         }
         places.resize(out.len(), at);
     }
     (out, places)
+}
+
+/// Whether a line is an item of a list, a row of a table, a heading or a quotation.
+fn opens_a_line(line: &str) -> bool {
+    ["- ", "* ", "+ ", "|", "#", ">"].iter().any(|mark| line.starts_with(mark))
 }
 
 /// The character of a reference such as `&nbsp;` or `&#105;` at the start of a text, and its length.
@@ -122,22 +197,42 @@ fn target(text: &str) -> usize {
     if text.starts_with('(') && text.as_bytes().get(length) == Some(&b')') { length + 1 } else { 0 }
 }
 
-fn said(lower: &str) -> Vec<(Says, usize)> {
-    let mut found: Vec<(Says, usize)> =
-        significant(lower).map(|at| (Says::Significant, at)).into_iter().collect();
-    for (says, phrases) in [(Says::Same, &SAME[..]), (Says::NoWorse, &NO_WORSE[..])] {
-        let first = |phrase: &&str| {
-            let meant = |(at, phrase): &(usize, &str)| {
-                let after = &lower[at + phrase.len()..];
-                // "Non-inferiority" names a test; it says nothing of how it came out. What is equivalent to doing
-                // something is no arm.
-                !after.starts_with("ity") && !is_to_do(after) && stated(lower, *at)
-            };
-            lower.match_indices(*phrase).find(meant).map(|(at, _)| at)
-        };
-        found.extend(phrases.iter().filter_map(first).min().map(|at| (says, at)));
-    }
-    found
+/// The sentence that a place stands in, as far as is looked at: up to a mark that ends one, or the end of a line.
+fn sentence_around(lower: &str, at: usize) -> Range<usize> {
+    let bytes = lower.as_bytes();
+    let ends = |at: usize| match bytes[at] {
+        b'\n' => true,
+        b'.' | b'!' | b'?' | b';' => bytes.get(at + 1).is_none_or(|next| !next.is_ascii_alphanumeric()),
+        _ => false,
+    };
+    let first = lower.floor_char_boundary(at.saturating_sub(REACH));
+    let last = lower.floor_char_boundary(at + REACH);
+    let start = (first..at).rev().find(|at| ends(*at)).map_or(first, |at| at + 1);
+    start..(at..last).find(|at| ends(*at)).unwrap_or(last)
+}
+
+/// Whether a turn of phrase says what it seems to.
+fn means(says: Says, lower: &str, phrase: &Match) -> bool {
+    let (at, after) = (phrase.start(), &lower[phrase.end()..]);
+    stated(lower, at)
+        && match says {
+            Says::Significant => !phrase.as_str().starts_with("significan") || is_significant(lower, phrase),
+            // "Non-inferiority" names a test; it says nothing of how it came out. What is equivalent to doing
+            // something is no arm, and what is not significant need not be the same.
+            Says::Same | Says::NoWorse => {
+                !is_to_do(after)
+                    && !phrase.as_str().contains("significant ")
+                    && !is_of_things(&lower[sentence_around(lower, at)], after)
+            }
+        }
+}
+
+/// Whether a sentence speaks of files, code or the like, and not of arms.
+fn is_of_things(sentence: &str, after: &str) -> bool {
+    let words =
+        |text: &str, of: &[&str]| text.split(|c: char| !c.is_alphanumeric()).any(|word| of.contains(&word));
+    let clause = after.split(['.', '!', '?', ';', '\n']).next().unwrap_or_default();
+    words(clause, &THINGS) && !words(sentence, &OF_ARMS)
 }
 
 /// Whether a text goes on with "to" and a verb in -ing.
@@ -146,21 +241,23 @@ fn is_to_do(after: &str) -> bool {
     words.next() == Some("to") && words.next().is_some_and(|word| word.trim_end_matches('.').ends_with("ing"))
 }
 
-/// Where a text in lower case calls something significant.
-fn significant(lower: &str) -> Option<usize> {
-    lower.match_indices("significan").map(|(at, _)| at).find(|at| {
-        let joined = lower[..*at].ends_with(|c: char| c.is_alphanumeric()) || lower[..*at].ends_with("non-");
-        let word = lower[*at..].split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-        let after = lower[*at..].split_whitespace().nth(1).unwrap_or_default();
-        let names = word == "significance" && !attained(lower, *at);
-        let extent = word == "significant" && EXTENTS.iter().any(|noun| after.starts_with(noun));
-        !joined && !names && !extent && stated(lower, *at)
-    })
+/// Whether "significant" and its kin say that something is not by chance.
+fn is_significant(lower: &str, phrase: &Match) -> bool {
+    let (before, word) = (&lower[..phrase.start()], phrase.as_str());
+    let joined = before.ends_with("non-");
+    let names = word == "significance" && !attained(lower, phrase);
+    let mut following =
+        lower[phrase.end()..].split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let noun = following.next().unwrap_or_default();
+    let goes_on = following.next().unwrap_or_default();
+    let extent = EXTENTS.contains(&noun) && !CHANGES.iter().any(|change| goes_on.starts_with(change));
+    !(joined || names || word == "significant" && extent)
 }
 
 /// Whether "significance" is what something has, as in "of some significance": alone it names a test, or a level of one.
-fn attained(lower: &str, at: usize) -> bool {
-    let before: Vec<&str> = words_before(clause(lower, at)).take(3).collect();
+fn attained(lower: &str, phrase: &Match) -> bool {
+    let before: Vec<&str> = words_before(clause(lower, phrase.start())).take(3).collect();
+    let mut after = lower[phrase.end()..].split(|c: char| !c.is_alphanumeric()).take(4);
     let has = |word: &&str| {
         ["reach", "attain", "achiev", "gain"].iter().any(|verb| word.starts_with(verb))
             || matches!(*word, "has" | "have" | "had" | "with" | "of")
@@ -168,7 +265,8 @@ fn attained(lower: &str, at: usize) -> bool {
     let test = before.iter().any(|word| {
         ["test", "level", "threshold", "lack", "question"].iter().any(|noun| word.starts_with(noun))
     });
-    before.iter().any(has) && !test
+    let is_attained = after.any(|word| ["reached", "attained", "achieved"].contains(&word));
+    is_attained || before.iter().any(has) && !test
 }
 
 /// The clause that ends at a place.
@@ -185,7 +283,7 @@ fn sentence(lower: &str, at: usize) -> &str {
     while !lower.is_char_boundary(from) {
         from += 1;
     }
-    lower[from..at].rsplit(['.', '!', '?', ';']).next().unwrap_or_default()
+    lower[from..at].rsplit(['.', '!', '?', ';', '\n']).next().unwrap_or_default()
 }
 
 /// The words of a clause, the last one first; an apostrophe belongs to its word.
@@ -204,33 +302,42 @@ fn stated(lower: &str, at: usize) -> bool {
     let mut supposed = words.iter().enumerate().filter(|(_, word)| SUPPOSED.contains(word));
     let supposed = supposed.any(|(at, word)| *word != "may" || !month(at));
     let rest = &lower.as_bytes()[at..lower.len().min(at + REACH)];
-    let asked = rest.iter().find(|byte| b".!;?".contains(byte)) == Some(&b'?');
+    let asked = rest.iter().find(|byte| b".!;?\n".contains(byte)) == Some(&b'?');
     !asked && !supposed && !denied(clause(lower, at)) && !missed(&lower[at..])
 }
 
-/// Whether what a clause begins with was looked for and not found.
+/// Whether what a clause begins with was looked for and not found; what was not seen before was found now.
 fn missed(rest: &str) -> bool {
-    const FINDS: [&str; 6] = ["found", "seen", "observed", "detected", "shown", "reached"];
-    let clause = rest.split(['.', '!', '?', ';', ',', ':']).next().unwrap_or_default();
-    let words: Vec<&str> = clause.split_whitespace().take(10).collect();
-    let not = |word: &str| word == "not" || word == "never" || word.ends_with("n't");
-    words.windows(2).any(|pair| not(pair[0]) && FINDS.contains(&pair[1]))
+    static MISSED: LazyLock<Regex> = LazyLock::new(|| {
+        let pattern = r"(?:\b(?:was|were|is|are|has|have|had|could|can) (?:not|never)|n't|\bcannot)(?: yet| ever)?(?: be| been)?(?: yet)? (?:found|seen|observed|detected|shown|reached|established|confirmed)\b";
+        Regex::new(pattern).expect("a pattern of this file")
+    });
+    let clause = rest.split(['.', '!', '?', ';', ',', ':', '\n']).next().unwrap_or_default();
+    MISSED.find(clause).is_some_and(|missed| {
+        let next = clause[missed.end()..].split_whitespace().next().unwrap_or_default();
+        !["before", "earlier", "previously", "until"].contains(&next)
+    })
 }
 
 /// Whether what follows a clause is denied in it.
 fn denied(clause: &str) -> bool {
+    static UNSAID: LazyLock<Regex> = LazyLock::new(|| {
+        let pattern = r"(?:\b(?:not|cannot|never|nobody|nothing|without)|n't) (?:\w+ ){0,2}(?:claim|say|mean|show|prove|conclude|imply|establish|demonstrate|suggest|think|believe)\w*|\bno (?:\w+ )?(?:evidence|proof|reason|sign|claim)\b";
+        Regex::new(pattern).expect("a pattern of this file")
+    });
     let mut next = "";
-    words_before(clause).take(8).enumerate().any(|(back, word)| {
-        let only = std::mem::replace(&mut next, word) == "only";
-        match word {
-            "no" | "without" => back < 2,
-            "not" => back < 4 && !only,
-            "never" | "nor" | "hardly" => back < 4,
-            "none" | "neither" | "cannot" | "nothing" | "rarely" | "seldom" => true,
-            "fail" | "fails" | "failed" | "lacks" | "far" => back < 4,
-            _ => back < 4 && word.ends_with("n't"),
-        }
-    })
+    UNSAID.is_match(clause)
+        || words_before(clause).take(8).enumerate().any(|(back, word)| {
+            let only = std::mem::replace(&mut next, word) == "only";
+            match word {
+                "no" | "without" => back < 2,
+                "not" => back < 4 && !only,
+                "never" | "nor" | "hardly" | "barely" | "scarcely" => back < 4,
+                "none" | "neither" | "cannot" | "nothing" | "rarely" | "seldom" => true,
+                "fail" | "fails" | "failed" | "lacks" | "far" => back < 4,
+                _ => back < 4 && word.ends_with("n't"),
+            }
+        })
 }
 
 /// The paragraphs of a text from which links and code were blanked out.
@@ -256,7 +363,7 @@ mod tests {
     use super::*;
 
     fn says(text: &str) -> Vec<Says> {
-        claims(text).into_iter().map(|(says, _)| says).collect()
+        claims(text).into_iter().map(|statement| statement.says).collect()
     }
 
     #[test]
@@ -271,6 +378,18 @@ mod tests {
             "Without tuning of any kind the gain is significant",
             "The gain is significant, and no loss was not found",
             "A significant gain was found",
+            "A significant gain not seen before",
+            "a significant partial credit",
+            "significantly more timely",
+            "a significant cost reduction",
+            "The difference is statistically reliable.",
+            "It is unlikely to be due to chance.",
+            "The gain is more than luck.",
+            "It is better beyond any doubt.",
+            "The treatment clearly beats the base.",
+            "A reliable improvement on both seeds.",
+            "The gain holds (p < .05).",
+            "Significance was reached.",
         ] {
             assert_eq!(says(text), [Says::Significant], "{text}");
         }
@@ -296,6 +415,13 @@ mod tests {
             "It takes a significant amount of memory.",
             "A significant difference was not found.",
             "Significant gains weren't observed on either seed.",
+            "A significant gain has not been found.",
+            "A significant gain could not be found.",
+            "The most significant bit is set.",
+            "We do not claim that the gain is significant.",
+            "There is no evidence that the gain is significant.",
+            "It may be no more than chance.",
+            "Whether it is more than noise is open.",
         ] {
             assert!(says(text).is_empty(), "{text}");
         }
@@ -320,6 +446,16 @@ mod tests {
             ("It is no [worse](https://x.example/a).", Says::NoWorse),
             ("In May the treatment shows no regression.", Says::NoWorse),
             ("This means the arms are equivalent.", Says::Same),
+            ("There is no difference.", Says::Same),
+            ("Both arms are equal.", Says::Same),
+            ("The two are on par.", Says::Same),
+            ("The arms perform identically.", Says::Same),
+            ("The treatment does just as well.", Says::Same),
+            ("No measurable difference was seen in reward.", Says::Same),
+            ("The adapter does no harm.", Says::NoWorse),
+            ("It doesn't hurt the score.", Says::NoWorse),
+            ("No regression in the code families' scores.", Says::NoWorse),
+            ("The adapter is at least as accurate.", Says::NoWorse),
         ] {
             assert_eq!(says(text), [wanted], "{text}");
         }
@@ -334,11 +470,41 @@ mod tests {
             "We cannot say that there is no difference between the arms.",
             "This flag is equivalent to leaving it out.",
             "It may be that training had no effect.",
+            "We do not claim that the arms are equivalent.",
+            "LoRA is equivalent to a low-rank update of the weights.",
+            "There is no difference between the two copies.",
+            "The order of fields has no effect on the hashes.",
+            "There is no regression in the code.",
+            "No significant difference between the arms.",
+            "Both arms are the same size.",
+            "The tasks are the same under both arms.",
+            "A regression has not been found.",
         ] {
             assert!(says(text).is_empty(), "{text}");
         }
         let both = claims("A significant gain. On the rest it had no effect.");
-        assert_eq!(both, [(Says::Significant, 2), (Says::Same, 35)]);
+        let of = |says, at, sentence| Statement { says, at, sentence };
+        assert_eq!(both, [of(Says::Significant, 2, 0..18), of(Says::Same, 39, 19..48)]);
+    }
+
+    #[test]
+    fn a_sentence_ends_with_its_mark_or_its_line() {
+        let sentences = |text: &str| -> Vec<String> {
+            claims(text).into_iter().map(|said| text[said.sentence].trim().to_string()).collect()
+        };
+        assert_eq!(
+            sentences("At p = 0.03 it is significant; more at 3.5 (e.g.) is not."),
+            ["At p = 0.03 it is significant"]
+        );
+        assert_eq!(sentences("- one\n- a *significant* gain\n- three"), ["- a *significant* gain"]);
+        assert_eq!(
+            sentences("| a | significant |\n| b | no worse |"),
+            ["| a | significant |", "| b | no worse |"]
+        );
+        assert_eq!(
+            sentences("Significant, and\nsignificantly so, [x](derive:a.b)."),
+            ["Significant, and\nsignificantly so, [x](derive:a.b)"]
+        );
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::claims::front_matter::{Document, Passage};
 use crate::claims::links;
 use crate::claims::texts::Texts;
 use crate::claims::unbound;
-use crate::claims::wording::{self, Says};
+use crate::claims::wording::{self, Says, Statement};
+use std::ops::Range;
 
 /// Whether numbers in a passage must be bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,8 +121,8 @@ pub(super) fn numbers(texts: &Texts, outcome: &mut Outcome) {
     }
 }
 
-/// A paragraph that calls something significant, the same or no worse must cite the p value that says so, adjusted where it
-/// belongs to a declared family of tests.
+/// A sentence that calls something significant, the same or no worse must cite p values that say so, in it or in its paragraph,
+/// adjusted where they belong to a declared family of tests.
 fn wording(
     document: &Document,
     passage: &Passage<'_>,
@@ -152,14 +153,24 @@ fn wording(
                 "call it the oracle's, or select by another score",
             );
         }
-        for (says, at) in wording::claims(&scan.prose[paragraph.clone()]) {
+        let cited = |range: &Range<usize>| {
+            let inside = scan.inside(range).iter();
+            inside.filter_map(|link| link.reference.as_ref().ok()).collect::<Vec<&Reference>>()
+        };
+        for Statement { says, at, sentence } in wording::claims(&scan.prose[paragraph.clone()]) {
             let line = document.line(passage.offset(paragraph.start + at));
-            let inside = scan.inside(&paragraph).iter();
-            let cited: Vec<&Reference> = inside.filter_map(|link| link.reference.as_ref().ok()).collect();
-            if says != Says::Significant && cited.iter().any(|reference| is_identical(reference, book)) {
+            let all = cited(&paragraph);
+            if says != Says::Significant && all.iter().any(|reference| is_identical(reference, book)) {
                 continue;
             }
-            let p: Vec<Cited> = cited.iter().filter_map(|r| p_value(r, says, families, book)).collect();
+            let p_values = |cited: Vec<&Reference>| -> Vec<Cited> {
+                cited.iter().filter_map(|r| p_value(r, says, families, book)).collect()
+            };
+            // Those of its own sentence are meant; where there is none, those of the paragraph.
+            let mut p = p_values(cited(&(paragraph.start + sentence.start..paragraph.start + sentence.end)));
+            if p.is_empty() {
+                p = p_values(all);
+            }
             let (rule, called, hint) = match says {
                 Says::Significant => (
                     "significant",
@@ -180,10 +191,10 @@ fn wording(
             if p.is_empty() {
                 let lacks = if says == Says::Significant { "a p value" } else { "the test of a margin" };
                 outcome.add(document, line, rule, format!("{called} without {lacks}"), hint);
-            } else if !p.iter().any(|cited| cited.p.is_some_and(|p| p < 0.05)) {
-                let shown: Vec<String> = p.iter().map(Cited::to_string).collect();
-                let text = format!("{called}, but the cited p value is {}", shown.join(", "));
-                outcome.add(document, line, rule, text, "choose another word");
+            } else if let Some(worst) = p.iter().find(|cited| cited.p.is_none_or(|p| p >= 0.05)) {
+                let text = format!("{called}, but the cited p value is {worst}");
+                let hint = "choose another word, or say in a sentence of its own what each p value bears out";
+                outcome.add(document, line, rule, text, hint);
             }
         }
     }

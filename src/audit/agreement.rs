@@ -111,7 +111,7 @@ pub fn ends<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
             }
         }
         let Some(of) = made.get(&attempt(episodes, row, episodes.text(row, "arm"))) else { continue };
-        // A turn that is there twice is a finding of its own.
+        // A turn that is there twice is named as a duplicate as well.
         if (of.first, of.last) != (0, of.count - 1) {
             say("its calls are not numbered from 0, each turn once".into());
         }

@@ -28,7 +28,9 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
         let Some(lock) = case.receipt(&name) else { continue };
         let said = lock.get("locked_at").and_then(Value::as_str).unwrap_or_default();
         match instant(said, now) {
-            Ok(at) => drop(locked.insert(stage.as_str(), at)),
+            Ok(at) => {
+                locked.insert(stage.as_str(), at);
+            }
             Err(why) => wrong(&case.receipt_path(&name), "locked_at", said, why),
         }
     }
@@ -36,7 +38,9 @@ pub fn check(case: &Case, ledger: &str) -> Vec<Finding> {
     let mut spent: BTreeMap<(i64, &str), u64> = BTreeMap::new();
     for event in events.iter().filter(|event| event.experiment == case.slug) {
         match instant(&event.at, now) {
-            Ok(at) => drop(spent.insert((event.seed, &event.purpose), at)),
+            Ok(at) => {
+                spent.insert((event.seed, &event.purpose), at);
+            }
             Err(why) => wrong(LEDGER, "at", &event.at, why),
         }
     }

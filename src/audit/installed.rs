@@ -1,14 +1,15 @@
-//! The merge receipt, a second time: what it says of the adapter against the adapter's own matrices, and of the
-//! canaries against the plan and itself. Only running the model again could tell which canaries changed.
+//! The trained adapter and its merge, a second time: the adapter's configuration against the plan and its own
+//! matrices, and the merge receipt against both, the canaries against the plan and themselves. Only running the model
+//! again could tell which canaries changed, and what the merged weights do.
 
 use super::Finding;
-use super::hashes::inside;
+use super::hashes::{inside, json as read};
 use super::plan_rules::Case;
 use super::sheet::files_under;
 use super::stated::Stated;
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
@@ -19,7 +20,7 @@ const CANARIES: u64 = 2;
 /// The most of a change that rounding to the nearest number can make of it.
 const MOST_KEPT: f64 = 2.0;
 
-/// The share of a change that a checkpoint in f32 keeps, however small it is beside the weights.
+/// The share of a change that a checkpoint in f32 keeps, unless the change is as small as rounding.
 const KEPT_IN_F32: [f64; 2] = [0.5, 1.5];
 /// Largest difference of a logit between merged and live weights, for a checkpoint in f32.
 const LOGITS_IN_F32: f64 = 1e-3;
@@ -28,17 +29,43 @@ const MOST_RANK: usize = 1024;
 /// Most bytes of a header of safetensors.
 const HEADER: u64 = 16 << 20;
 
-/// All comparisons of the merge receipt, where there is one.
+/// All comparisons of the adapter, where it is here, and of the merge receipt, where there is one.
 pub fn check(case: &Case) -> Vec<Finding> {
+    let train = case.receipt("train");
+    let seed = train.as_ref().and_then(|train| train.get("train_seed")?.as_u64());
+    let (adapter, mut findings) = match seed.map(|seed| adapter(case, seed)) {
+        Some(Ok(adapter)) => (adapter, Vec::new()),
+        Some(Err(wrong)) => (None, vec![wrong]),
+        None => (None, Vec::new()),
+    };
+    if let Some((seed, adapter)) = seed.zip(adapter.as_ref()) {
+        findings.extend(configuration(case, seed, adapter));
+    }
+    findings.extend(merge(case, train.as_ref(), seed, adapter.as_ref()));
+    findings
+}
+
+/// The merge receipt against the training's and the adapter.
+fn merge(case: &Case, train: Option<&Value>, seed: Option<u64>, adapter: Option<&Adapter>) -> Vec<Finding> {
     let Some(receipt) = case.receipt("merge") else { return Vec::new() };
     let mut stated = Stated::new(case, "merge", "merge", &receipt);
-    let train = case.receipt("train");
-    if let Some(model) = train.as_ref().and_then(|train| train.get("model_sha256")) {
+    if let Some(model) = train.and_then(|train| train.get("model_sha256")) {
         stated.holds("model_sha256", model, "the train receipt says");
+        if receipt.get("merged_sha256") == Some(model) {
+            stated.add("`merged_sha256` is `model_sha256`: nothing was merged into the model".into());
+        }
     }
-    if let Some(seed) = train.as_ref().and_then(|train| train.get("train_seed")?.as_u64()) {
+    if let Some(seed) = seed {
         stated.holds("folder", &json!(format!("merged/{seed}")), "the training seed gives");
-        adapter(case, seed, &mut stated);
+    }
+    if let Some(adapter) = adapter {
+        stated.holds("deltas", &json!(adapter.modules.len()), "the adapter has");
+        let norm = case.plan.training.alpha / case.plan.training.rank as f64 * adapter.squares.sqrt();
+        let said = receipt.get("delta_norm").and_then(Value::as_f64);
+        if !said.is_some_and(|said| (said - norm).abs() <= NORM_TOLERANCE * norm) {
+            let said = said.map_or("missing".into(), |said| said.to_string());
+            stated.add(format!("`delta_norm` is {said}, the adapter gives {norm}"));
+        }
     }
     let count = |key: &str| receipt.get(key).and_then(Value::as_u64);
     match (count("matched"), count("deltas")) {
@@ -80,24 +107,64 @@ fn within(stated: &mut Stated, field: &str, low: f64, high: f64) {
     }
 }
 
-/// Count and norm of the deltas against the adapter, where its file is here.
-fn adapter(case: &Case, seed: u64, stated: &mut Stated) {
+/// A trained adapter, as its file has it.
+struct Adapter {
+    /// The modules that it changes, by path, each with the rank of its matrices.
+    modules: BTreeMap<String, usize>,
+    /// The sum of squares of all their B A.
+    squares: f64,
+}
+
+/// The adapter of a training seed; none where its file is kept elsewhere.
+fn adapter(case: &Case, seed: u64) -> Result<Option<Adapter>, Finding> {
     let file = format!("data/{}/adapters/{seed}/adapter_model.safetensors", case.slug);
     let path = case.workspace.join(&file);
-    if !path.is_file() {
-        return;
+    let wrong = |why: String| Finding::new("unreadable_file", &file, None, why);
+    match crate::regular::there(&path) {
+        Ok(true) => changes(&path).map(Some).map_err(wrong),
+        Ok(false) => Ok(None),
+        Err(error) => Err(wrong(error.to_string())),
     }
-    let (deltas, squares) = match changes(&path) {
-        Ok(changes) => changes,
-        Err(why) => return stated.wrong.push(Finding::new("unreadable_file", &file, None, why)),
+}
+
+/// The adapter's configuration, which no hash covers, and which says what its matrices do: rank and scale are the
+/// plan's for every module, the modules those that the file has, and nothing else is asked for.
+fn configuration(case: &Case, seed: u64, adapter: &Adapter) -> Vec<Finding> {
+    let file = format!("data/{}/adapters/{seed}/adapter_config.json", case.slug);
+    let path = case.workspace.join(&file);
+    // What is there and no file is an error of reading it.
+    if crate::regular::there(&path).is_ok_and(|there| !there) {
+        return Vec::new();
+    }
+    let config = match read(&path) {
+        Ok(config) => config,
+        Err(why) => return vec![Finding::new("unreadable_file", &file, None, why)],
     };
-    stated.holds("deltas", &json!(deltas), "the adapter has");
-    let norm = case.plan.training.alpha / case.plan.training.rank as f64 * squares.sqrt();
-    let said = stated.receipt.get("delta_norm").and_then(Value::as_f64);
-    if !said.is_some_and(|said| (said - norm).abs() <= NORM_TOLERANCE * norm) {
-        let said = said.map_or("missing".into(), |said| said.to_string());
-        stated.add(format!("`delta_norm` is {said}, the adapter gives {norm}"));
+    let mut stated = Stated { rule: "training", file, receipt: &config, wrong: Vec::new() };
+    let rank = case.plan.training.rank;
+    stated.holds("r", &json!(rank), "the plan says");
+    stated.holds("lora_alpha", &json!(case.plan.training.alpha), "the plan says");
+    if let Some((module, other)) = adapter.modules.iter().find(|(_, other)| **other != rank) {
+        stated.add(format!("`{module}` has rank {other}, the plan says {rank}"));
     }
+    let targets: BTreeSet<&str> =
+        adapter.modules.keys().map(|path| path.rsplit('.').next().unwrap_or(path)).collect();
+    stated.holds("target_modules", &json!(targets), "the adapter's file gives");
+    let plain = [
+        ("peft_type", json!("LORA")),
+        ("bias", json!("none")),
+        ("rank_pattern", json!({})),
+        ("alpha_pattern", json!({})),
+        ("layers_to_transform", Value::Null),
+        ("modules_to_save", Value::Null),
+        ("use_rslora", json!(false)),
+        ("use_dora", json!(false)),
+        ("fan_in_fan_out", json!(false)),
+    ];
+    for (field, value) in plain {
+        stated.holds(field, &value, "every training here writes");
+    }
+    stated.wrong
 }
 
 /// Whether the merged checkpoint is here and all its tensors are f32, by their files' headers.
@@ -107,11 +174,11 @@ fn is_f32(case: &Case, receipt: &Value) -> bool {
     };
     let mut files = files_under(case.workspace, &format!("data/{}/{folder}", case.slug));
     files.retain(|file| file.ends_with(".safetensors"));
-    !files.is_empty() && files.iter().all(|file| types(&case.workspace.join(file)).is_ok_and(|all| all))
+    !files.is_empty() && files.iter().all(|file| all_f32(&case.workspace.join(file)).unwrap_or(false))
 }
 
 /// Whether every tensor that a file's header names is f32.
-fn types(path: &Path) -> std::io::Result<bool> {
+fn all_f32(path: &Path) -> std::io::Result<bool> {
     let mut file = fs_err::File::open(path)?;
     let mut length = [0; 8];
     file.read_exact(&mut length)?;
@@ -121,8 +188,8 @@ fn types(path: &Path) -> std::io::Result<bool> {
     Ok(header.iter().filter(|(name, _)| *name != "__metadata__").all(|(_, tensor)| tensor["dtype"] == "F32"))
 }
 
-/// How many modules an adapter changes, and the sum of squares of all their `B A`.
-fn changes(path: &Path) -> Result<(usize, f64), String> {
+/// What an adapter's file changes.
+fn changes(path: &Path) -> Result<Adapter, String> {
     let bytes = crate::regular::data(path).map_err(|error| error.to_string())?;
     let tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(|error| error.to_string())?;
     let mut pairs: BTreeMap<String, [Option<Matrix>; 2]> = BTreeMap::new();
@@ -143,10 +210,11 @@ fn changes(path: &Path) -> Result<(usize, f64), String> {
         })
         .collect::<Result<_, String>>()?;
     let squares: f64 = squares.iter().sum();
-    match squares.is_finite() {
-        true => Ok((pairs.len(), squares)),
-        false => Err("its changes have no finite norm".into()),
+    if !squares.is_finite() {
+        return Err("its changes have no finite norm".into());
     }
+    let rank = |[a, _]: [Option<Matrix>; 2]| a.map_or(0, |a| a.rows);
+    Ok(Adapter { modules: pairs.into_iter().map(|(module, pair)| (module, rank(pair))).collect(), squares })
 }
 
 /// The sum of squares of B A: the trace of (Bᵀ B)(A Aᵀ), two matrices of rank by rank.

@@ -66,9 +66,13 @@ impl Case<'_> {
 
     /// Whether the plan lets an endpoint answer in the event of this episode.
     pub fn is_served(&self, row: RowAt<'_>) -> bool {
-        let seed = self.episodes.whole(row, "seed").and_then(|seed| u64::try_from(seed).ok());
-        self.episodes.text(row, "arm") != "harvest"
-            && seed.is_some_and(|seed| self.plan.endpoint_of(seed).is_some())
+        self.serves(self.episodes.text(row, "arm"), self.episodes.whole(row, "seed"))
+    }
+
+    /// Whether the plan lets an endpoint answer an arm under an event seed; the harvest is always made here.
+    pub fn serves(&self, arm: &str, seed: Option<i64>) -> bool {
+        let seed = seed.and_then(|seed| u64::try_from(seed).ok());
+        arm != "harvest" && seed.is_some_and(|seed| self.plan.endpoint_of(seed).is_some())
     }
 
     /// Whether an arm's adapter is the one that the experiment trains.

@@ -37,7 +37,6 @@ fn training(case: &Case) -> Vec<Finding> {
         let own = harvest.and_then(|signed| signed.get("sha256").cloned()).unwrap_or(Value::Null);
         stated.holds("harvest_sha256", &own, "the harvest's receipt is");
     }
-    stated.wrong.extend(configuration(case, seed));
     let kept =
         case.harvest.rows().filter(|(_, _, row)| case.harvest.cell(*row, "kept") == Cell::Flag(true)).count();
     let count = |key: &str| receipt.get(key).and_then(Value::as_u64).unwrap_or(0);
@@ -61,25 +60,6 @@ fn training(case: &Case) -> Vec<Finding> {
     stated.holds("first_loss", &of(first, "loss"), "the rows give");
     stated.holds("last_loss", &of(last, "loss"), "the rows give");
     stated.wrong
-}
-
-/// Rank and scale in the adapter's configuration, where it is present: no hash covers them, and
-/// they multiply what the adapter does.
-fn configuration(case: &Case, seed: i64) -> Vec<Finding> {
-    let file = format!("data/{}/adapters/{seed}/adapter_config.json", case.slug);
-    let path = case.workspace.join(&file);
-    if !path.is_file() {
-        return Vec::new();
-    }
-    match json(&path) {
-        Ok(config) => {
-            let mut stated = Stated { rule: "training", file, receipt: &config, wrong: Vec::new() };
-            stated.holds("r", &json!(case.plan.training.rank), "the plan says");
-            stated.holds("lora_alpha", &json!(case.plan.training.alpha), "the plan says");
-            stated.wrong
-        }
-        Err(why) => vec![Finding::new("unreadable_file", &file, None, why)],
-    }
 }
 
 /// Whether the harvest kept what the plan asks for. (Its counts are compared with the weights.)

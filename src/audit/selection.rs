@@ -5,7 +5,7 @@ use super::Finding;
 use super::plan_rules::Case;
 use super::rules::Gathered;
 use super::superseded;
-use crate::environment::{self, Environment};
+use crate::environment::Environment;
 use crate::episode::columns::RowAt;
 use crate::episode::row::Cell;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ struct Sample<'a> {
     solved: bool,
 }
 
-/// Which solved samples of a task and level are left, by family: (level, task, rollout) and the sample's place.
+/// The samples of each family that only caps can reject: level, task, rollout, and the sample's place.
 type Left<'a> = BTreeMap<&'a str, Vec<(i64, &'a str, i64, usize)>>;
 
 /// Every harvest row against what the plan's rules make of it; nothing is said where rows could not be read.
@@ -132,13 +132,8 @@ impl Answers {
         if !superseded::earlier_tasks(case.workspace, case.slug, case.plan).is_empty() {
             return Answers(None);
         }
-        let folder = case.workspace.join("data").join(case.slug);
-        let open = || -> crate::Result<Box<dyn Environment>> {
-            let mut environment = environment::open(&case.plan.tasks.environment, &folder)?;
-            environment.allot(&case.plan.allotment())?;
-            Ok(environment)
-        };
-        Answers(open().ok())
+        let plan = case.workspace.join("data").join(case.slug).join("experiment.toml");
+        Answers(case.plan.environment(&plan).ok())
     }
 
     /// Whether a guesser has few answers to choose from; where nobody knows, the row is believed.

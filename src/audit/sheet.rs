@@ -120,7 +120,7 @@ fn read_rows<R: Row>(workspace: &Path, paths: Vec<String>) -> Loaded {
     let names: Vec<&'static str> = R::COLUMNS.iter().map(|column| column.name).collect();
     let read = |path: &String| {
         let full = workspace.join(path);
-        let bytes = fs_err::read(&full).map_err(|error| error.to_string())?;
+        let bytes = crate::regular::data(&full).map_err(|error| error.to_string())?;
         let mut columns = columns::decode::<R>(&full, &bytes).map_err(|error| error.to_string())?;
         let chain = hashes::chain(path, &columns, &names);
         if let Some(at) = names.iter().position(|name| *name == hashes::CHAIN) {

@@ -266,17 +266,16 @@ fn without_calls(case: &Case) -> Vec<Finding> {
     lacking.map(finding).collect()
 }
 
-/// Calls made here that seal neither prompt nor reply, or are longer than the plan lets them be. What a server takes is its
+/// Calls made here that do not seal both prompt and reply, or are longer than the plan lets them be. What a server takes is its
 /// own affair, and so is where a thought was closed.
 fn calls<'a>(case: &Case<'a>) -> Gathered<'a> {
     let sheet = case.calls;
     let harness = &case.plan.harness;
     let mut wrong = Gathered::new("row_not_of_plan");
     for (file, at, row) in sheet.rows() {
-        let seed = sheet.whole(row, "seed").and_then(|seed| u64::try_from(seed).ok());
-        let of_harvest = sheet.text(row, "arm") == HARVEST;
-        let harness = if of_harvest { &harness.harvest } else { &harness.evaluate };
-        let served = !of_harvest && seed.is_some_and(|seed| case.plan.endpoint_of(seed).is_some());
+        let arm = sheet.text(row, "arm");
+        let harness = if arm == HARVEST { &harness.harvest } else { &harness.evaluate };
+        let served = case.serves(arm, sheet.whole(row, "seed"));
         for column in ["prompt_sha256", "tokens_sha256"] {
             if !served && sheet.text(row, column).is_empty() {
                 wrong.add(file, at, || format!("`{column}` is missing, and the call was made here"));

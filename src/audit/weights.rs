@@ -43,6 +43,10 @@ pub fn check(case: &Case) -> Vec<Finding> {
                 _ => &folder,
             };
             findings.extend(compare(case, shown, &files, signed, "merge.json"));
+            // What stands in the place of the file and is none is not among the files.
+            let single = format!("{folder}/model.safetensors");
+            let error = crate::regular::there(&case.workspace.join(&single)).err();
+            findings.extend(error.map(|e| Finding::new("unreadable_file", &single, None, e.to_string())));
         } else {
             let detail = format!("`{folder}` leaves the experiment's folder");
             findings.push(Finding::new("path_outside", &case.receipt_path("merge"), None, detail));
@@ -58,7 +62,7 @@ fn compare(case: &Case, shown: &str, files: &[String], signed: &str, by: &str) -
     let mut hashes = Map::new();
     for file in files {
         let path = case.workspace.join(file);
-        if !path.is_file() {
+        if crate::regular::there(&path).is_ok_and(|there| !there) {
             return None;
         }
         let name = file.rsplit('/').next().unwrap_or(file);

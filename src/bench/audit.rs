@@ -114,7 +114,7 @@ pub fn make(
     let entries: Vec<(String, hashes::FileHash)> = units.iter().map(write).collect::<Result<_>>()?;
     hashes::update(&home, entries)?;
     crate::hash::write_atomic(&folder.join(report()), declared(seeds, derivations).as_bytes())?;
-    // What was asked for is there, if not to the last row.
+    // Units are rounded down: the number that was asked for counts as done.
     progress(rows);
     let started = Instant::now();
     fill::fill(folder, fill::Options::default())?;

@@ -23,6 +23,12 @@ pub fn caught(report: &AuditReport, rule: &str, file: &str, row: Option<usize>) 
     assert!(!report.passed());
 }
 
+/// Asserts that a rule fired with these words in what it says.
+pub fn found(report: &AuditReport, rule: &str, words: &str) {
+    let hit = report.findings.iter().any(|f| f.rule == rule && f.detail.contains(words));
+    assert!(hit, "{rule}: {words} is not among {:#?}", report.findings);
+}
+
 fn mismatched(report: &AuditReport) -> Vec<&str> {
     let wrong = report.verdicts.iter().filter(|entry| entry.verdict == Verdict::Mismatch);
     wrong.map(|entry| entry.reference.as_str()).collect()
@@ -308,165 +314,6 @@ fn a_seed_spent_twice_is_named() {
     let line = "{\"seed\": 52004, \"purpose\": \"evaluate\", \"experiment\": \"gone\", \"at\": \"\"}\n";
     workspace.text("data/seeds.jsonl", line);
     assert!(run(&workspace).findings.iter().any(|f| f.rule == "seed_spent_twice"));
-}
-
-#[test]
-fn claims_need_evidence_that_is_declared_and_seeds_that_carry_it() {
-    let workspace = Workspace::honest();
-    workspace.replace("claims/C0001-commit.md", "evidence = [\"derive:demo.delta\"]", "evidence = []");
-    workspace.replace(
-        "claims/C0001-commit.md",
-        "Reward rose by [+0.25](derive:demo.delta); [0.5](derive:C0001.pass) of tasks are solved.",
-        "It works.",
-    );
-    caught(&run(&workspace), "claim_cites_nothing", "claims/C0001-commit.md", None);
-
-    let workspace = Workspace::honest();
-    workspace.replace("claims/C0001-commit.md", "[\"derive:demo.delta\"]", "[\"derive:demo.gone\"]");
-    caught(&run(&workspace), "evidence_not_declared", "claims/C0001-commit.md", None);
-
-    let workspace = Workspace::honest();
-    workspace.replace(
-        "claims/C0001-commit.md",
-        "population = \"tasks\"",
-        "population = \"tasks-x-train-seeds\"",
-    );
-    caught(&run(&workspace), "training_claim_on_one_seed", "claims/C0001-commit.md", None);
-}
-
-#[test]
-fn holm_takes_the_word_significant_away() {
-    let report = "site/experiments/demo/report.md";
-    let said = |workspace: &Workspace| {
-        workspace.replace(
-            report,
-            "p = [0.031](derive:demo.delta.p)",
-            "a significant gain, p = [0.031](derive:demo.delta.p)",
-        );
-    };
-    let workspace = Workspace::honest();
-    said(&workspace);
-    assert!(run(&workspace).passed());
-    let family = "[derivations.family]\ndata = \"derivations\"\nestimator = \"holm\"\nof = \"delta, by_family\"\n[derivations.flips]";
-    workspace.replace(report, "[derivations.flips]", family);
-    let found = run(&workspace);
-    caught(&found, "significant", report, None);
-    assert!(found.findings[0].detail.contains("0.0938"), "{:?}", found.findings);
-    // The same test under another name, its arms the other way round, is no way out of the family.
-    let workspace = Workspace::honest();
-    said(&workspace);
-    workspace.replace(report, "(derive:demo.delta.p)", "(derive:demo.again.p)");
-    let again = "[derivations.again]\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\nformat = \"+0.0\"\nmargin = 0.1\narms = [\"treatment\", \"base\"]\n[derivations.flips]";
-    workspace.replace(report, "[derivations.flips]", again);
-    assert!(run(&workspace).passed());
-    workspace.replace(report, "[derivations.flips]", family);
-    caught(&run(&workspace), "significant", report, None);
-    // The adjusted p value itself may be printed, and says no more.
-    let workspace = Workspace::honest();
-    workspace.replace(report, "[derivations.flips]", family);
-    workspace.replace(
-        report,
-        "The change is",
-        "Adjusted p = [0.094](derive:demo.family/delta), [0](derive:demo.family) below. The change is",
-    );
-    assert!(run(&workspace).passed(), "{}", run(&workspace).render(120));
-    workspace.replace(report, "Adjusted p", "A significant gain, p");
-    caught(&run(&workspace), "significant", report, None);
-}
-
-#[test]
-fn sameness_without_a_margin_is_named() {
-    let report = "site/experiments/demo/report.md";
-    let workspace = Workspace::honest();
-    workspace.replace(report, "Kept [75%]", "On brinework there is no regression.\n\nKept [75%]");
-    caught(&run(&workspace), "equality", report, None);
-    let workspace = Workspace::honest();
-    let declared = "[derivations.held]\ndata = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nmargin = 0.05\n[derivations.flips]";
-    workspace.replace(report, "[derivations.flips]", declared);
-    let sentence = "There is no regression, p = [0.001](derive:demo.held.non_inferiority_p).\n\nKept [75%]";
-    workspace.replace(report, "Kept [75%]", sentence);
-    assert!(run(&workspace).passed(), "{}", run(&workspace).render(120));
-    workspace.replace(
-        report,
-        "There is no regression, p = [0.001](derive:demo.held.non",
-        "The arms are equivalent, p = [0.981](derive:demo.held.equivalence_p), [0.001](derive:demo.held.non",
-    );
-    caught(&run(&workspace), "equality", report, None);
-}
-
-#[test]
-fn claims_that_do_not_fit_together_are_named() {
-    let other = |status: &str, extra: &str| {
-        format!(
-            "+++\nid = \"C0002\"\ntitle = \"It does not\"\nstatus = \"{status}\"\npopulation = \"tasks\"\n{extra}[[history]]\n\
-             date = 2026-12-02\nstatus = \"{status}\"\nevidence = [\"derive:demo.by_family/caravan\"]\n+++\nBy [+0.33](derive:demo.by_family/caravan).\n"
-        )
-    };
-    for (status, extra, rule, file) in [
-        ("proposed", "contradicts = [\"C0001\"]\n", "", ""),
-        ("promising", "contradicts = [\"C0001\"]\n", "contradiction", "claims/C0002.md"),
-        ("proposed", "supersedes = \"C0001\"\n", "superseded", "claims/C0002.md"),
-        ("refuted", "", "nothing_against", "claims/C0002.md"),
-    ] {
-        let workspace = Workspace::honest();
-        workspace.text("claims/C0002.md", &other(status, extra));
-        let report = run(&workspace);
-        match rule {
-            "" => assert!(report.passed(), "{}", report.render(100)),
-            rule => caught(&report, rule, file, None),
-        }
-    }
-}
-
-#[test]
-fn a_claim_confirmed_by_nothing_is_named() {
-    // Every second task gains and every second loses: the interval holds zero.
-    let workspace = Workspace::honest();
-    for seed in super::workspace::SEEDS {
-        let file = format!("episodes/treatment/{seed}.parquet");
-        let mut rows: Vec<EpisodeRow> = workspace.rows(&file);
-        for (i, row) in rows.iter_mut().enumerate() {
-            (row.reward, row.solved) = (Some(f64::from(u8::from(i % 4 == 1))), Some(i % 4 == 1));
-        }
-        workspace.put(&file, &mut rows);
-    }
-    caught(&run(&workspace), "unsupported_status", "claims/C0001-commit.md", None);
-}
-
-#[test]
-fn a_claim_held_by_two_means_is_named() {
-    for (evidence, passes) in [
-        ("\"derive:demo.base\", \"derive:demo.treatment\"", false),
-        ("\"derive:demo.flips\"", false),
-        ("\"derive:C0001.gap\"", false),
-        ("\"derive:demo.base\"", true),
-        ("\"derive:C0001.gap\", \"derive:demo.delta\"", true),
-    ] {
-        let workspace = Workspace::honest();
-        let file = "claims/C0001-commit.md";
-        workspace.replace(file, "\"derive:demo.delta\"]", &format!("{evidence}]"));
-        let gap = "[derivations.gap]\ndata = \"derivations\"\nestimator = \"value\"\nof = \"derive:demo.treatment - derive:demo.base\"\n";
-        workspace.replace(file, "[[history]]", &format!("{gap}[[history]]"));
-        let report = run(&workspace);
-        match passes {
-            true => assert!(report.passed(), "{}", report.render(100)),
-            false => caught(&report, "unsupported_status", file, None),
-        }
-    }
-    // Evidence that nothing works out is none.
-    for (formula, rule) in
-        [("demo.treatment - 1", "evidence"), ("delta / 0", "evidence"), ("", "evidence_not_declared")]
-    {
-        let workspace = Workspace::honest();
-        let file = "claims/C0001-commit.md";
-        workspace.replace(file, "\"derive:demo.delta\"]", "\"derive:demo.delta\", \"derive:C0001.gap\"]");
-        let formula = formula.replace("delta", "derive:demo.delta");
-        let gap =
-            format!("[derivations.gap]\ndata = \"derivations\"\nestimator = \"value\"\nof = \"{formula}\"\n");
-        let gap = if formula.is_empty() { String::new() } else { gap };
-        workspace.replace(file, "[[history]]", &format!("{gap}[[history]]"));
-        caught(&run(&workspace), rule, file, None);
-    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A forger who knows the formats: rows are sealed again, hashes listed again and receipts signed
 //! again after each change, so that only what the plan and the rows say of each other is left.
 
-use super::attacks::{caught, run};
+use super::attacks::{caught, found, run};
 use super::workspace::{SEEDS, Workspace, episode};
 use crate::audit::{Entry, Verdict};
 use crate::episode::row::{CallRow, EpisodeRow};
@@ -30,14 +30,10 @@ fn rows_caught(rule: &str, row: Option<usize>, change: impl FnOnce(&mut Vec<Epis
 /// Changes a signed receipt and signs it again.
 fn receipt_caught(name: &str, rule: &str, words: &str, change: impl FnOnce(&mut Value)) {
     let workspace = Workspace::honest();
-    let path = workspace.root().join(format!("data/demo/receipts/{name}.json"));
-    let mut signed: Value = serde_json::from_slice(&fs_err::read(path).unwrap()).unwrap();
-    change(&mut signed["receipt"]);
-    workspace.signed(name, &signed["receipt"]);
+    workspace.edit_receipt(name, change);
     let report = run(&workspace);
     caught(&report, rule, &format!("receipts/{name}.json"), None);
-    let said = report.findings.iter().any(|f| f.rule == rule && f.detail.contains(words));
-    assert!(said, "{words} is not among {:#?}", report.findings);
+    found(&report, rule, words);
 }
 
 #[test]
@@ -204,10 +200,7 @@ fn a_file_that_a_receipt_is_bound_to_is_there_or_named_among_what_is_kept_elsewh
     let bound_to = |hash: &str, kept: &str| {
         let workspace = Workspace::honest();
         workspace.forget(file);
-        let path = workspace.root().join("data/demo/receipts/train.json");
-        let mut signed: Value = serde_json::from_slice(&fs_err::read(path).unwrap()).unwrap();
-        signed["receipt"]["files"][file] = json!(hash);
-        workspace.signed("train", &signed["receipt"]);
+        workspace.edit_receipt("train", |receipt| receipt["files"][file] = json!(hash));
         workspace.text(list, kept);
         let report = run(&workspace);
         report.findings.iter().map(|f| (f.rule, f.file.clone())).collect::<Vec<_>>()
@@ -352,14 +345,6 @@ fn training_and_harvest_receipts_state_what_the_rows_give() {
     harvest("`passed` is false", |r| r["passed"] = json!(false));
     harvest("says that the harvest was starved", |r| r["starved"] = json!("too little"));
     harvest("is not bound to `harvest/11001.parquet`", |r| r["files"] = json!({}));
-}
-
-#[test]
-fn an_adapter_scaled_by_its_configuration_is_named() {
-    let workspace = Workspace::honest();
-    let file = "data/demo/adapters/1/adapter_config.json";
-    workspace.text(file, "{\"r\": 16, \"lora_alpha\": 3200.0}");
-    caught(&run(&workspace), "training", file, None);
 }
 
 #[test]

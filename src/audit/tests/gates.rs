@@ -1,19 +1,13 @@
 //! Rules with a margin, cores of the headroom gate, the kill gate and the count of looks: honest
 //! receipts pass, and each number that is edited in a receipt signed anew is named.
 
-use super::attacks::{caught, run};
+use super::attacks::{caught, found, run};
 use super::workspace::{Workspace, calls};
-use crate::audit::AuditReport;
 use crate::episode::row::{CallRow, EpisodeRow};
 use serde_json::{Value, json};
 
 const REPORT: &str = "site/experiments/demo/report.md";
 const DECIDED: &str = "rule = \"three-way\"\nmetric = { estimator = \"paired_delta\", of = \"reward\" }\nminimum_delta = 0.03\n";
-
-fn found(report: &AuditReport, rule: &str, words: &str) {
-    let hit = report.findings.iter().any(|f| f.rule == rule && f.detail.contains(words));
-    assert!(hit, "{rule}: {words} is not among {:#?}", report.findings);
-}
 
 /// The headroom receipt under a plan.
 fn headroom(workspace: &Workspace, plan_sha256: &str) {
@@ -293,19 +287,12 @@ fn a_count_of_looks_is_for_fixed_sets_alone() {
 #[test]
 fn a_training_on_another_harvest_is_named() {
     let workspace = Workspace::honest();
-    let path = workspace.root().join("data/demo/receipts/train.json");
-    let signed: Value = serde_json::from_slice(&fs_err::read(path).unwrap()).unwrap();
-    let mut receipt = signed["receipt"].clone();
-    let harvest: Value = serde_json::from_slice(
-        &fs_err::read(workspace.root().join("data/demo/receipts/harvest.json")).unwrap(),
-    )
-    .unwrap();
-    assert!(receipt["harvest_sha256"] == harvest["sha256"] && run(&workspace).passed());
-    receipt["harvest_sha256"] = json!("0".repeat(64));
-    workspace.signed("train", &receipt);
+    let trained_on = &workspace.read_receipt("train")["receipt"]["harvest_sha256"];
+    assert!(*trained_on == workspace.read_receipt("harvest")["sha256"] && run(&workspace).passed());
+    workspace.edit_receipt("train", |receipt| receipt["harvest_sha256"] = json!("0".repeat(64)));
     found(&run(&workspace), "training", "`harvest_sha256` is");
-    receipt.as_object_mut().unwrap().remove("harvest_sha256");
-    workspace.signed("train", &receipt);
+    let remove = |receipt: &mut Value| drop(receipt.as_object_mut().unwrap().remove("harvest_sha256"));
+    workspace.edit_receipt("train", remove);
     found(&run(&workspace), "training", "`harvest_sha256` is missing");
 }
 

@@ -2,11 +2,13 @@
 //! and against attacks planted in a copy of a small workspace.
 
 mod attacks;
+mod claims;
 mod forgeries;
 mod formulas;
 mod gates;
 mod generated;
 pub mod golden;
+mod installed;
 mod plan_rules;
 mod reference;
 mod stages;

@@ -1,7 +1,7 @@
 //! Attacks on locks, receipts, the decision, the verdict, weights and the seed ledger: each is
 //! planted with every other hash made right again.
 
-use super::attacks::{caught, run};
+use super::attacks::{caught, found, run};
 use super::workspace::{Workspace, plan, plan_sha256};
 use crate::audit::AuditReport;
 use crate::episode::row::{EpisodeRow, HarvestRow, TrainingRow};
@@ -10,17 +10,10 @@ use serde_json::{Value, json};
 
 const REPORT: &str = "site/experiments/demo/report.md";
 
-fn found(report: &AuditReport, rule: &str, words: &str) {
-    let hit = report.findings.iter().any(|f| f.rule == rule && f.detail.contains(words));
-    assert!(hit, "{rule}: {words} is not among {:#?}", report.findings);
-}
-
 /// Changes the decision receipt, which is signed anew.
 fn decided(change: impl FnOnce(&mut Value)) -> AuditReport {
     let workspace = Workspace::honest();
-    let mut receipt = workspace.decision();
-    change(&mut receipt);
-    workspace.signed("decision", &receipt);
+    workspace.edit_receipt("decision", change);
     let report = run(&workspace);
     caught(&report, "decision", "receipts/decision.json", None);
     report

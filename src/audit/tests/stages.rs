@@ -1,7 +1,7 @@
 //! Attacks on what the stages leave beside the evaluated rows: the harvest's choice, the merge, how episodes ended,
 //! times, and verdicts without a plan. Each is planted in a workspace whose files are sealed anew.
 
-use super::attacks::{caught, run};
+use super::attacks::{caught, found, run};
 use super::workspace::{SLUG, Workspace, harvested, sample};
 use crate::audit::AuditReport;
 use crate::episode::row::{CallRow, EpisodeRow, HarvestRow};
@@ -10,11 +10,6 @@ use serde_json::{Value, json};
 const REPORT: &str = "site/experiments/demo/report.md";
 const HARVEST: &str = "harvest/11001.parquet";
 const BASE: &str = "episodes/base/52004.parquet";
-
-fn found(report: &AuditReport, rule: &str, words: &str) {
-    let hit = report.findings.iter().any(|f| f.rule == rule && f.detail.contains(words));
-    assert!(hit, "{rule}: {words} is not among {:#?}", report.findings);
-}
 
 /// The honest workspace whose receipts follow what `change` made of the harvest rows and its plan.
 fn harvest(edits: &[(&str, &str)], change: impl Fn(&mut Vec<HarvestRow>)) -> AuditReport {
@@ -90,47 +85,6 @@ fn harvested_samples_are_all_there() {
     found(&run(&workspace), "unit_incomplete", "no episode of `harvest` under the planned seed 11001");
 }
 
-#[test]
-fn the_merge_receipt_follows_from_adapter_and_plan() {
-    let merged = |words: &str, change: &dyn Fn(&mut Value)| {
-        let workspace = Workspace::honest();
-        let mut receipt = workspace.merge();
-        change(&mut receipt);
-        workspace.signed("merge", &receipt);
-        let report = run(&workspace);
-        caught(&report, "merge", "receipts/merge.json", None);
-        found(&report, "merge", words);
-    };
-    merged("`delta_norm` is 10.1, the adapter gives 10", &|r| r["delta_norm"] = json!(10.1));
-    merged("`delta_norm` is null", &|r| r["delta_norm"] = json!(null));
-    merged("`deltas` is 2, the adapter has 1", &|r| (r["deltas"], r["matched"]) = (json!(2), json!(2)));
-    merged("0 of 1 deltas", &|r| r["matched"] = json!(0));
-    merged("are to be counts", &|r| drop(r.as_object_mut().unwrap().remove("matched")));
-    merged("`canaries` is 8, the plan's training families give 2", &|r| r["canaries"] = json!(8));
-    merged("`passed` is true, the canaries that changed give false", &|r| r["canaries_changed"] = json!(0));
-    merged("`passed` is false", &|r| r["passed"] = json!(false));
-    merged("a count of at most 2", &|r| r["canaries_changed"] = json!(3));
-    for share in [json!(-0.1), json!(2.5), json!(null), json!("all")] {
-        merged("`kept_share` is", &|r| r["kept_share"] = share.clone());
-    }
-    merged("`largest_logit_difference` is -1", &|r| r["largest_logit_difference"] = json!(-1.0));
-    // In f32 nothing is lost; where the weights say that they are, logits agree.
-    merged("`largest_logit_difference` is 0.5", &|r| {
-        r["largest_logit_difference"] = json!(0.5);
-        r["folder"] = json!("adapters/1");
-    });
-    merged("`kept_share` is 0.4", &|r| (r["kept_share"], r["folder"]) = (json!(0.4), json!("adapters/1")));
-    merged("`model_sha256` is", &|r| r["model_sha256"] = json!("0".repeat(64)));
-    merged("`folder` is \"merged/2\"", &|r| r["folder"] = json!("merged/2"));
-    // An adapter that cannot be read is named, and no panic.
-    for bytes in ["", "no tensors", "\u{8}\0\0\0\0\0\0\0{\"a\":{}}"] {
-        let workspace = Workspace::honest();
-        let file = "data/demo/adapters/1/adapter_model.safetensors";
-        workspace.text(file, bytes);
-        caught(&run(&workspace), "unreadable_file", file, None);
-    }
-}
-
 /// The honest workspace with an episode and its call changed alike.
 fn ended(change: fn(&mut EpisodeRow, &mut CallRow)) -> AuditReport {
     let workspace = Workspace::honest();
@@ -196,11 +150,7 @@ fn a_call_that_seals_nothing_and_counts_below_zero_are_named() {
 #[test]
 fn a_training_that_did_not_pass_and_went_on_is_named() {
     let workspace = Workspace::honest();
-    let path = workspace.root().join("data/demo/receipts/train.json");
-    let signed: Value = serde_json::from_slice(&fs_err::read(path).unwrap()).unwrap();
-    let mut receipt = signed["receipt"].clone();
-    receipt["passed"] = json!(false);
-    workspace.signed("train", &receipt);
+    workspace.edit_receipt("train", |receipt| receipt["passed"] = json!(false));
     caught(&run(&workspace), "gate_bypassed", "receipts/train.json", None);
 }
 
@@ -225,7 +175,6 @@ fn times_that_cannot_be_are_named() {
         workspace.replace(lock, then, "2999-01-01T00:00:00Z");
     });
     dated("52004.parquet", "before seed 52004 was spent at 2026-11-29T09:00:00Z", &|workspace| {
-        let line = "{\"seed\":52004,\"purpose\":\"evaluate\",\"experiment\":\"demo\",\"at\":";
         let at = |at: &str| format!("\"at\":\"{at}\"");
         let ledger = fs_err::read_to_string(workspace.root().join("data/seeds.jsonl")).unwrap();
         let lines = ledger.lines().map(|own| match own.contains("52004") {
@@ -233,7 +182,7 @@ fn times_that_cannot_be_are_named() {
             false => own.to_string() + "\n",
         });
         let text: String = lines.collect();
-        assert!(text != ledger && text.contains("52004"), "{line}");
+        assert_ne!(text, ledger);
         workspace.text("data/seeds.jsonl", &text);
     });
     for (at, words) in [("2999-01-01T00:00:00Z", "is yet to come"), ("2026-02-30T00:00:00Z", "is no time")] {
@@ -280,9 +229,8 @@ fn a_verdict_without_a_plan_is_named() {
 #[test]
 fn another_question_above_a_leg_is_named() {
     let workspace = Workspace::honest();
-    let mut receipt = workspace.decision();
-    receipt["decision"]["legs"][2]["asks"] = json!("every task got better");
-    workspace.signed("decision", &receipt);
+    let asks = |receipt: &mut Value| receipt["decision"]["legs"][2]["asks"] = json!("every task got better");
+    workspace.edit_receipt("decision", asks);
     found(
         &run(&workspace),
         "decision",

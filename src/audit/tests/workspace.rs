@@ -18,16 +18,19 @@ const BEGAN: &str = "2026-11-29T00:01:00Z";
 /// Norm of B A in the adapter, which is scaled by alpha / rank = 2.
 const NORM: f64 = 5.0;
 
-/// What stands in the adapter's and the merged weights' files: a change of one matrix, whose B has a 3 and a 4 in
-/// columns that A passes on.
+/// What stands in the adapter's and the merged weights' files: a change of one matrix, of norm 5.
 fn weights() -> [Vec<u8>; 2] {
     use safetensors::{Dtype, tensor::TensorView};
     let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
-    let (a, b) = (bytes(&[1., 0., 0., 0., 1., 0.]), bytes(&[3., 0., 0., 4., 0., 0., 0., 0.]));
+    let rank = plan().training.rank;
+    let (mut a, mut b) = (vec![0.; rank * 3], vec![0.; 4 * rank]);
+    // A passes two inputs on; B takes the first to a 3, the second to a 4.
+    (a[0], a[4], b[0], b[rank + 1]) = (1., 1., 3., 4.);
+    let (a, b) = (bytes(&a), bytes(&b));
     let name = |half: &str| format!("base_model.model.model.layers.0.self_attn.q_proj.lora_{half}.weight");
     let tensors = [
-        (name("A"), TensorView::new(Dtype::F32, vec![2, 3], &a).unwrap()),
-        (name("B"), TensorView::new(Dtype::F32, vec![4, 2], &b).unwrap()),
+        (name("A"), TensorView::new(Dtype::F32, vec![rank, 3], &a).unwrap()),
+        (name("B"), TensorView::new(Dtype::F32, vec![4, rank], &b).unwrap()),
     ];
     [safetensors::serialize(tensors, None).unwrap(), b"merged".to_vec()]
 }
@@ -69,6 +72,7 @@ impl Workspace {
         {
             hash_free(&workspace.data(file), &bytes);
         }
+        hash_free(&workspace.data(CONFIGURATION), adapter_config().to_string().as_bytes());
         workspace.sign();
         workspace
     }
@@ -90,12 +94,10 @@ impl Workspace {
             "files": self.bound(&["harvest/11001.parquet", "episodes/harvest/11001.parquet"]),
         }));
         let [adapter, _] = weights_sha256();
-        let harvest = fs_err::read_to_string(self.data("receipts/harvest.json")).unwrap();
-        let harvest: Value = serde_json::from_str(&harvest).unwrap();
         self.signed(
             "train",
             &json!({
-                "harvest_sha256": harvest["sha256"],
+                "harvest_sha256": self.read_receipt("harvest")["sha256"],
                 "plan_sha256": plan_sha256(Stage::Train), "train_seed": 1, "adapter_sha256": adapter,
                 "model_sha256": "m".repeat(64), "steps": 2, "tokens": 18, "first_loss": 0.5, "last_loss": 0.5,
                 "rows": 2, "skipped_too_long": 1,
@@ -304,12 +306,39 @@ impl Workspace {
         self.signed("harvest", receipt);
     }
 
+    /// A receipt's file: what it says under `receipt`, and its hash.
+    pub fn read_receipt(&self, name: &str) -> Value {
+        let path = self.data(&format!("receipts/{name}.json"));
+        serde_json::from_slice(&fs_err::read(path).unwrap()).unwrap()
+    }
+
+    /// Changes a receipt, and signs it again.
+    pub fn edit_receipt(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut signed = self.read_receipt(name);
+        change(&mut signed["receipt"]);
+        self.signed(name, &signed["receipt"]);
+    }
+
     /// Writes a receipt, with its own hash.
     pub fn signed(&self, name: &str, receipt: &Value) {
         let signed = json!({"sha256": crate::hash::sha256_json(receipt).unwrap(), "receipt": receipt});
         let text = serde_json::to_string_pretty(&signed).unwrap();
         self.text(&format!("data/demo/receipts/{name}.json"), &text);
     }
+}
+
+/// Where the adapter's configuration lies.
+pub const CONFIGURATION: &str = "adapters/1/adapter_config.json";
+
+/// The configuration of the adapter, as every training writes it.
+pub fn adapter_config() -> Value {
+    let training = &plan().training;
+    json!({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": training.rank, "lora_alpha": training.alpha,
+        "bias": "none", "target_modules": ["q_proj"], "rank_pattern": {}, "alpha_pattern": {},
+        "layers_to_transform": null, "modules_to_save": null, "use_rslora": false, "use_dora": false,
+        "fan_in_fan_out": false,
+    })
 }
 
 /// Hashes of adapter and merged weights.

@@ -38,14 +38,15 @@ pub fn by_file(options: &Options) -> Result<Names> {
     different(names)
 }
 
-/// Names chosen among the arms that are there (name → number of rows), with a warning about the
-/// others. An arm is the one of the options, else the one called `base` or `treatment`; with two
+/// Names chosen among the arms that are there (name → number of rows), with warnings about the
+/// others, and where the names say the opposite. An arm is the one of the options, else the one called `base` or `treatment`; with two
 /// arms and one of them known, the other is the rest.
 pub fn by_column(
     options: &Options,
     found: &BTreeMap<String, usize>,
     place: &str,
-) -> Result<(Names, Option<Warning>)> {
+) -> Result<(Names, Vec<Warning>)> {
+    let mut warnings = Vec::new();
     let listed = || found.keys().map(|a| format!("`{}`", shown(a))).collect::<Vec<_>>().join(", ");
     if let (1, Some(only)) = (found.len(), found.keys().next()) {
         return Err(Error::invalid(format!("the rows hold a single arm, `{}`", shown(only)))
@@ -84,10 +85,15 @@ pub fn by_column(
             .hint(command(options, found)));
     };
     let names = different(Names { base, treatment })?;
+    if names.treatment == "base" || names.base == "treatment" {
+        let text = format!("as asked, `{}` is compared against `{}`", names.treatment, names.base);
+        warnings.push(Warning::new("base_is_treatment", text));
+    }
     let others: usize = found.iter().filter(|(a, _)| names.side(a).is_none()).map(|(_, n)| n).sum();
-    let warning = (others > 0)
-        .then(|| Warning::new("other_arms", format!("rows of other arms are left out: {others}")));
-    Ok((names, warning))
+    if others > 0 {
+        warnings.push(Warning::new("other_arms", format!("rows of other arms are left out: {others}")));
+    }
+    Ok((names, warnings))
 }
 
 /// The command that would compare the first two of the arms found.
@@ -131,19 +137,19 @@ mod tests {
         };
         let found = arms.iter().map(|a| ((*a).to_owned(), 1)).collect();
         match by_column(&options, &found, "x.csv") {
-            Ok((n, w)) => Ok((n.base, n.treatment, w.is_some())),
+            Ok((n, w)) => Ok((n.base, n.treatment, !w.is_empty())),
             Err(e) => Err(e.to_string()),
         }
     }
 
     #[test]
     fn arms_follow_from_names_and_options() {
-        let pair = |b: &str, t: &str, others| Ok((b.to_string(), t.to_string(), others));
+        let pair = |b: &str, t: &str, warned| Ok((b.to_string(), t.to_string(), warned));
         assert_eq!(choose(&["base", "treatment"], None, None), pair("base", "treatment", false));
         assert_eq!(choose(&["base", "tuned"], None, None), pair("base", "tuned", false));
         assert_eq!(choose(&["plain", "tuned"], Some("plain"), None), pair("plain", "tuned", false));
         assert_eq!(choose(&["plain", "tuned"], None, Some("plain")), pair("tuned", "plain", false));
-        assert_eq!(choose(&["base", "treatment"], None, Some("base")), pair("treatment", "base", false));
+        assert_eq!(choose(&["base", "treatment"], None, Some("base")), pair("treatment", "base", true));
         assert_eq!(choose(&["base", "treatment", "x"], None, None), pair("base", "treatment", true));
         assert_eq!(choose(&["a", "b", "c"], Some("c"), Some("a")), pair("c", "a", true));
     }

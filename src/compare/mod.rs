@@ -143,8 +143,17 @@ pub fn run(options: &Options) -> Result<Comparison> {
         } else {
             "a task counts where both arms have a row of it with a reward, under the same seed (and training seed, where both are trained)"
         };
-        Error::invalid(why.to_string()).at(rows.paths()).hint(remedy)
+        let apart = why.0.contains("share no task").then(|| apart(&observations)).flatten();
+        Error::invalid(format!("{why}{}", apart.unwrap_or_default())).at(rows.paths()).hint(remedy)
     })
+}
+
+/// A scored task of each arm, where the arms have none in common.
+fn apart(observations: &[Observation<'_>]) -> Option<String> {
+    let first = |arm: Arm| observations.iter().find(|o| o.arm == arm && o.reward.is_some());
+    let shown = |o: &Observation| format!("`{}` under seed {}", rows::shown(o.task), o.seed);
+    let (base, treatment) = (first(Arm::Base)?, first(Arm::Treatment)?);
+    Some(format!(" (base has {}, treatment {}, for example)", shown(base), shown(treatment)))
 }
 
 fn compare(
@@ -212,6 +221,7 @@ fn compare(
     }
     warnings.extend(estimate.warnings.iter().map(|w| notes::plain(w, &estimate)));
     warnings.extend(beyond_range(&estimate));
+    warnings.extend(about_the_test(&estimate, options));
     let arm = |which: Arm, name: &str, mean: f64, coverage: Coverage| ArmSummary {
         name: name.to_owned(),
         mean,
@@ -313,6 +323,32 @@ fn beyond_range(estimate: &Estimate) -> Option<Warning> {
         let text = "the interval reaches beyond -1 or 1, the most that rewards can differ: the tasks are too few to say much";
         Warning::new("beyond_range", text)
     })
+}
+
+/// What the test cannot show on so few units, and intervals that do not agree about zero.
+fn about_the_test(estimate: &Estimate, options: &Options) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let (units, what) = match options.cluster {
+        Cluster::Family => (estimate.units, ["cluster", "clusters"]),
+        Cluster::Task => (estimate.nonzero_differences, ["task that differs", "tasks that differ"]),
+    };
+    let least = 2.0 * 0.5f64.powi(units.min(64) as i32);
+    if estimate.sign_flip.is_ok() && options.population == Population::Tasks && units > 0 && least > 0.05 {
+        let what = what[usize::from(units != 1)];
+        let least = stats::rounding::fixed(least.min(1.0), 4, false);
+        let text = format!(
+            "with {units} {what} the sign-flip test cannot come below {least}, whatever the rewards are"
+        );
+        warnings.push(Warning::new("test_without_power", text));
+    }
+    if let (Ok(headline), Ok(t)) = (&estimate.headline, &estimate.t) {
+        let holds_zero = |low: f64, high: f64| low <= 0.0 && high >= 0.0;
+        if holds_zero(headline.interval.low, headline.interval.high) != holds_zero(t.low, t.high) {
+            let text = "one of the two intervals includes zero and the other does not: too close to call";
+            warnings.push(Warning::new("intervals_disagree", text));
+        }
+    }
+    warnings
 }
 
 /// Why the statistics that are null have no value.

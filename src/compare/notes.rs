@@ -4,7 +4,8 @@
 use crate::stats::{Estimate, Undefined, Warning};
 
 /// Codes that only say how the rows were read or the numbers had; all others are warnings.
-const NOTES: [&str; 7] = [
+const NOTES: [&str; 8] = [
+    "base_is_treatment",
     "default_seed",
     "default_rollout",
     "no_solved",
@@ -19,6 +20,10 @@ pub fn plain(warning: &Warning, estimate: &Estimate) -> Warning {
     let text = match warning.code {
         "zero_variance" => {
             format!("{}: their spread, and so an interval, cannot be estimated", same_amount(estimate))
+        }
+        // Nothing is shown first where there is no interval.
+        "few_tasks" | "few_clusters" if estimate.headline.is_err() => {
+            warning.text.split(':').next().unwrap_or_default().to_owned()
         }
         _ => warning.text.clone(),
     };

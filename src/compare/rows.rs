@@ -221,8 +221,8 @@ fn sides(
         of_rows.push(of_table);
     }
     let place = tables.first().map_or("", |t| t.path.as_str());
-    let (names, warning) = arms::by_column(options, &found, place)?;
-    warnings.extend(warning);
+    let (names, of_arms) = arms::by_column(options, &found, place)?;
+    warnings.extend(of_arms);
     let sides = of_rows.iter().map(|rows| rows.iter().map(|name| names.side(name)).collect()).collect();
     Ok((names, sides))
 }

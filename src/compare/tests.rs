@@ -107,7 +107,7 @@ fn one_pair_a_task_gives_mcnemar_and_wilson() {
         near(ours[1], reference[1], 1e-12);
     }
     assert_eq!(c.ci.method, Some(stats::Method::T));
-    assert_eq!(codes(&c), ["few_tasks", "few_nonzero", "beyond_range"]);
+    assert_eq!(codes(&c), ["few_tasks", "few_nonzero", "beyond_range", "test_without_power"]);
     assert!(reference("binary_basic", "0").mcnemar.is_none());
 }
 

@@ -176,7 +176,10 @@ fn a_file_that_is_not_there_has_a_way_out() {
 fn arms_that_cannot_be_compared() {
     says(&message("base,a,1,0,0.5,0\n"), &["rows.csv", "single arm, `base`"]);
     says(&message("x,a,1,0,0.5,0\ny,a,1,0,1,1\n"), &["`x`, `y`", "--base"]);
-    says(&message("base,a,1,0,0.5,0\ntreatment,b,1,0,1,1\n"), &["rows.csv", "share no task"]);
+    says(
+        &message("base,a,1,0,0.5,0\ntreatment,b,1,0,1,1\n"),
+        &["rows.csv", "share no task", "base has `a` under seed 1, treatment `b`"],
+    );
     says(&message("base,a,1,0,0.5,0\ntreatment,a,2,0,1,1\n"), &["share no task under a common seed"]);
     says(&message("base,a,1,0,,\ntreatment,a,1,0,1,1\n"), &["base arm has no scored episode"]);
     let no_arm = "task,reward\na,1\n";

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 use super::{DATA_SETS, Options, compare_files, defaults, reference};
+use crate::compare::Cluster;
 use proptest::prelude::*;
 
 #[test]
@@ -76,11 +77,30 @@ fn means_over_the_paired_tasks_say_so() {
 #[test]
 fn one_of_a_thing_is_singular() {
     let one = text_of("arm,task,reward\nbase,a,0\ntreatment,a,1\n");
-    assert!(one.contains("only 1 paired task:") && one.contains("only 1 of 1 task differs"), "{one}");
+    assert!(
+        one.contains("only 1 paired task [few_tasks]") && one.contains("only 1 of 1 task differs"),
+        "{one}"
+    );
     assert!(!one.contains("degree") && !one.contains("1 tasks"), "{one}");
     let two = text_of("arm,task,reward\nbase,a,0\ntreatment,a,1\nbase,b,0\ntreatment,b,0\n");
     assert!(two.contains("t, 1 degree of freedom") && two.contains("task that differs"), "{two}");
     assert!(two.contains("only 1 of 2 tasks differs"), "{two}");
+    assert!(two.contains("with 1 task that differs the sign-flip test cannot come below 1.0000"), "{two}");
+}
+
+#[test]
+fn what_few_units_cannot_show_is_said() {
+    let mut rows = String::from("arm,task,reward\n");
+    for task in 0..40 {
+        rows.push_str(&format!("base,f{}/{task},0\ntreatment,f{}/{task},{}\n", task % 4, task % 4, task % 2));
+    }
+    let clustered = Options { cluster: Cluster::Family, ..defaults() };
+    let text = compare_files(&[("r.csv", &rows)], clustered).unwrap().render(100, false);
+    assert!(text.contains("with 4 clusters the sign-flip test cannot come below 0.1250"), "{text}");
+    assert!(!text_of(&rows).contains("test_without_power"));
+    let turned = Options { treatment: Some("base".into()), ..defaults() };
+    let text = compare_files(&[("r.csv", &rows)], turned).unwrap().render(100, false);
+    assert!(text.contains("as asked, `base` is compared against `treatment`"), "{text}");
 }
 
 #[test]

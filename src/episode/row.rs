@@ -405,7 +405,7 @@ rows! {
         source_row: i64,
         /// The model, as the log names it.
         model: Option<String>,
-        /// The kind of task: the log's name of the task, or the table's `family`.
+        /// The kind of task: the log's name of the task, or the table's `family`, or where it has no such column the part of the task before `/`.
         family: Option<String>,
         /// The task's difficulty.
         level: Option<i64>,

@@ -5,7 +5,7 @@ use super::source::Source;
 use crate::compare::rows::shown;
 use crate::episode::ImportedRow;
 use crate::error::{Error, Result};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Letters of an arm's name: it names files and stands in addresses.
 fn is_arm(name: &str) -> bool {
@@ -81,6 +81,21 @@ pub fn files(sources: &[Source]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What is said of arms that have no task in common: each is a data set by itself.
+pub fn apart(sources: &[Source]) -> Vec<String> {
+    let mut tasks: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (_, row) in all(sources) {
+        tasks.entry(&row.arm).or_default().insert(&row.task_id);
+    }
+    let mut arms = tasks.values();
+    let first = arms.next().cloned().unwrap_or_default();
+    let shared = arms.fold(first, |shared, arm| shared.intersection(arm).copied().collect());
+    match shared.is_empty() && tasks.len() > 1 {
+        true => vec!["no task is in all of these arms, so nothing can be compared over them".to_owned()],
+        false => Vec::new(),
+    }
 }
 
 /// Each (arm, task, seed, training seed, rollout) is there once.

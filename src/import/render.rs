@@ -87,6 +87,9 @@ impl Written {
         for path in &self.unchanged {
             let _ = writeln!(out, "the same rows are there already: {}", workspace.join(path).display());
         }
+        for note in &self.notes {
+            let _ = writeln!(out, "note: {note}");
+        }
         if let Some(command) = compare_command(workspace, self).filter(|_| !dry_run) {
             let _ = writeln!(out, "next: {command}");
         }

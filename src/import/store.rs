@@ -40,6 +40,8 @@ pub struct Written {
     pub unchanged: Vec<String>,
     /// Each arm that was imported.
     pub arms: Vec<Provenance>,
+    /// What stands in the way of comparing them.
+    pub notes: Vec<String>,
 }
 
 /// One arm, ready to be written.
@@ -51,8 +53,13 @@ struct Arm {
 pub fn write(workspace: &Path, name: &str, sources: Vec<Source>, dry_run: bool) -> Result<Written> {
     let root = workspace.join("data").join(name);
     check::same_questions(&sources, &others(&root, &sources)?)?;
-    let mut out =
-        Written { experiment: name.into(), written: Vec::new(), unchanged: Vec::new(), arms: Vec::new() };
+    let mut out = Written {
+        experiment: name.into(),
+        written: Vec::new(),
+        unchanged: Vec::new(),
+        arms: Vec::new(),
+        notes: check::apart(&sources),
+    };
     let mut files = Vec::new();
     for mut arm in arms(name, sources) {
         chain::seal(&mut arm.rows)?;

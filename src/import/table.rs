@@ -85,6 +85,9 @@ fn mapping(roles: &Roles, choices: &Choices) -> BTreeMap<&'static str, String> {
             if ours == "reward" { choices.scaled() + "; null where it is empty" } else { String::new() };
         mapping.insert(ours, format!("column `{theirs}`{more}"));
     }
+    if !roles.contains_key("family") {
+        mapping.insert("family", "the part of `task_id` before `/`, where it has one".into());
+    }
     let said = roles.get("solved").map(|column| format!("column `{column}`"));
     mapping.insert("solved", choices.judged(said.as_deref()));
     mapping
@@ -101,10 +104,14 @@ fn row(file: &str, table: &Table, roles: &Roles, choices: &Choices, i: usize) ->
     let score = at.take("reward", Field::number)?;
     let reward =
         score.map(|score| choices.reward(at.column("reward"), score, || table.place(i))).transpose()?;
+    // As `compare` has it.
+    let before =
+        task.split_once('/').map(|(family, _)| family.to_owned()).filter(|family| !family.is_empty());
+    let family = if roles.contains_key("family") { at.take("family", Field::name)? } else { before };
     Ok(ImportedRow {
         arm: at.take("arm", Field::name)?.unwrap_or_default(),
         model: at.take("model", Field::name)?,
-        family: at.take("family", Field::name)?,
+        family,
         level: at.take("level", integer)?,
         split: at.take("split", Field::name)?,
         stratum: at.take("stratum", Field::name)?,

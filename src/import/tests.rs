@@ -410,3 +410,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_table_gives_the_family_of_its_tasks_and_arms_that_share_none_say_so() {
+    let text = b"arm,task,reward\nbase,a/0,1\nbase,plain,0\ntuned,b/0,1\n";
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.csv");
+    fs_err::write(&path, text).unwrap();
+    let written = read(&options(&[path], &[])).unwrap().write(&dir.path().join("lab")).unwrap();
+    let families: Vec<Option<String>> =
+        rows(&dir.path().join("lab"), "t", "base").into_iter().map(|row| row.family).collect();
+    assert_eq!(families, [Some("a".to_owned()), None]);
+    let mapped = &written.arms[0].sources[0].mapping["family"];
+    assert!(mapped.contains("before `/`"), "{mapped}");
+    assert_eq!(written.notes.len(), 1);
+    let said = written.render(dir.path(), false);
+    assert!(said.contains("note: no task is in all of these arms"), "{said}");
+    // A column of families is the one that counts, where it is empty too.
+    let written = attempt("t.csv", b"task,family,reward\na/0,,1\n", base()).unwrap();
+    assert!(written.notes.is_empty() && written.arms[0].sources[0].mapping["family"].contains("column"));
+}

@@ -49,6 +49,13 @@ const DECIMALS: usize = 12;
 pub enum Printed {
     /// `—`: undefined.
     Dash,
+    /// `<0.001`: between zero and the smallest number of its decimals, a percentage where `percent`.
+    Below {
+        /// Digits after the point.
+        decimals: usize,
+        /// Whether a `%` follows.
+        percent: bool,
+    },
     /// A number.
     Number {
         /// `+`, `-` or none.
@@ -71,7 +78,8 @@ pub fn parse(text: &str) -> Result<Printed, String> {
     if text == "—" {
         return Ok(Printed::Dash);
     }
-    let mut rest = text;
+    let below = text.strip_prefix('<');
+    let mut rest = below.map_or(text, str::trim_start);
     let mut sign = None;
     for (mark, meaning) in [('+', '+'), ('-', '-'), ('\u{2212}', '-')] {
         if let Some(after) = rest.strip_prefix(mark) {
@@ -118,7 +126,16 @@ pub fn parse(text: &str) -> Result<Printed, String> {
         digits.push('.');
         digits.push_str(fraction);
     }
-    Ok(Printed::Number { sign, digits, decimals: fraction.map_or(0, str::len), percent })
+    let decimals = fraction.map_or(0, str::len);
+    if below.is_none() {
+        return Ok(Printed::Number { sign, digits, decimals, percent });
+    }
+    let one =
+        fraction.is_some_and(|fraction| fraction.trim_start_matches('0') == "1" && fraction.ends_with('1'));
+    if sign.is_none() && one && whole.chars().all(|c| c == '0') {
+        return Ok(Printed::Below { decimals, percent });
+    }
+    Err(format!("`{text}` bounds a number by another than the smallest of its precision, as in `<0.001`"))
 }
 
 /// Whether `value` (`None`: undefined) is printed as `printed`. Rounding is half away from
@@ -126,6 +143,9 @@ pub fn parse(text: &str) -> Result<Printed, String> {
 pub fn agrees(printed: &Printed, value: Option<f64>) -> bool {
     match (printed, value) {
         (Printed::Dash, None) => true,
+        (Printed::Below { .. }, Some(value)) => {
+            reach(printed).is_some_and(|(low, high)| value > low && value < high)
+        }
         (Printed::Number { sign, digits, decimals, percent }, Some(value)) => {
             let value = if *percent { value * 100.0 } else { value };
             let rounded = digits_of(value.abs(), *decimals);
@@ -144,7 +164,14 @@ pub fn agrees(printed: &Printed, value: Option<f64>) -> bool {
 /// The values that are printed so, ties aside: the printed number and half a unit of its last
 /// place on both sides. `None` for `—`.
 pub fn reach(printed: &Printed) -> Option<(f64, f64)> {
-    let Printed::Number { sign, digits, decimals, percent } = printed else { return None };
+    let (sign, digits, decimals, percent) = match printed {
+        Printed::Dash => return None,
+        Printed::Below { decimals, percent } => {
+            let scale = if *percent { 0.01 } else { 1.0 };
+            return Some((0.0, 10f64.powi(-(*decimals as i32)) * scale));
+        }
+        Printed::Number { sign, digits, decimals, percent } => (sign, digits, decimals, percent),
+    };
     let scale = if *percent { 0.01 } else { 1.0 };
     let magnitude: f64 = digits.parse().ok()?;
     let value = if *sign == Some('-') { -magnitude } else { magnitude } * scale;
@@ -258,6 +285,19 @@ mod tests {
         check("1.50 ms/token", 1.499_999, true);
         check("00.5", 0.5, true);
         check("0", 0.2, true);
+    }
+
+    #[test]
+    fn a_bound_is_the_smallest_number_of_its_precision() {
+        check("<0.001", 0.0009, true);
+        check("< 0.001", 0.000_000_1, true);
+        check("<0.01%", 0.000_09, true);
+        for value in [0.0, 0.001, 0.0011, -0.0005] {
+            check("<0.001", value, false);
+        }
+        for text in ["<0.5", "<1", "<-0.001", "<0.0010", "<", "<0.011", "<1.001"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct Filled {
     pub changes: Vec<Change>,
     /// Links that are still empty.
     pub empty: Vec<Empty>,
+    /// Links that print something else than the current value, and what an update would write.
+    pub stale: Vec<Change>,
 }
 
 /// Fills the links of every text of the workspace at `root`. Links that lead nowhere, or wait for rows, stay
@@ -72,7 +74,7 @@ pub fn fill(root: &Path, options: Options) -> Result<Filled> {
     let book = Book::build(root, &texts)?;
     let mut filled = Filled::default();
     for document in texts.documents() {
-        let edits = edits(document, &book, options, &mut filled.empty);
+        let edits = edits(document, &book, options, &mut filled);
         if !options.dry_run && !edits.is_empty() {
             write_atomic(&root.join(&document.path), apply(document, &edits).as_bytes())?;
         }
@@ -85,7 +87,7 @@ fn edits(
     document: &Document,
     book: &Book,
     options: Options,
-    still_empty: &mut Vec<Empty>,
+    filled: &mut Filled,
 ) -> Vec<(Range<usize>, Change)> {
     let mut out = Vec::new();
     for link in document.links() {
@@ -100,11 +102,12 @@ fn edits(
                 Err(why) => (false, why.clone()),
             };
             if !why.is_empty() {
-                still_empty.push(Empty { file: link.file.clone(), line: link.line, waits, why });
+                filled.empty.push(Empty { file: link.file.clone(), line: link.line, waits, why });
             }
         }
         let Ok((reference, resolved)) = resolved else { continue };
-        let Some(after) = wanted(&link.printed, &resolved, &reference.part, options) else { continue };
+        let update = Options { update: true, ..options };
+        let Some(after) = wanted(&link.printed, &resolved, &reference.part, update) else { continue };
         let change = Change {
             file: link.file,
             line: link.line,
@@ -112,7 +115,10 @@ fn edits(
             before: link.printed.trim().to_string(),
             after,
         };
-        out.push((link.range, change));
+        match change.before.is_empty() || options.update {
+            true => out.push((link.range, change)),
+            false => filled.stale.push(change),
+        }
     }
     out
 }
@@ -156,11 +162,11 @@ pub fn style(resolved: &Resolved<'_>, part: &str) -> Style {
         "value" | "low" | "high" => declared.unwrap_or_else(|| match derivation.estimator {
             Estimator::PairedDelta => Style { plus: true, ..Style::plain(2) },
             _ if whole && counts(derivation.estimator) => Style::plain(0),
-            Estimator::Holm | Estimator::BenjaminiHochberg => Style::plain(3),
+            Estimator::Holm | Estimator::BenjaminiHochberg => Style::p_value(3),
             _ => Style::plain(2),
         }),
         "se" | "mde" => Style { plus: false, ..declared.unwrap_or_else(|| Style::plain(2)) },
-        "p" | "non_inferiority_p" | "equivalence_p" => Style::plain(3),
+        "p" | "non_inferiority_p" | "equivalence_p" => Style::p_value(3),
         "share" | "zero_share" | "rollout_share" => Style::plain(2),
         _ => Style::plain(if whole { 0 } else { 1 }),
     }
@@ -224,7 +230,8 @@ mod tests {
     fn empty_links_are_filled_and_a_second_time_changes_nothing() {
         let card = "[[cards]]\nlabel = \"a\"\nvalue = \"\\u2192 [](derive:demo.base) \\\"x\\\"\"";
         let dir = workspace(card, LINKS);
-        let Filled { changes, empty } = fill(dir.path(), Options::default()).unwrap();
+        let Filled { changes, empty, stale } = fill(dir.path(), Options::default()).unwrap();
+        assert_eq!(texts(&stale), [("0.1", "0.2")]);
         assert_eq!(empty.len(), 1);
         assert!(!empty[0].waits && empty[0].why.contains("nowhere"), "{empty:?}");
         assert_eq!(

@@ -32,6 +32,8 @@ pub struct Style {
     pub times: bool,
     /// One unit word with the space before it, if any: ` tasks`, `ms`.
     pub unit: String,
+    /// Whether a positive number that rounds to zero is printed as below the smallest one, `<0.001`: a p value is never 0.
+    pub floor: bool,
 }
 
 /// A printed atom.
@@ -41,20 +43,25 @@ pub struct Printed {
     pub value: Option<f64>,
     /// Whether a minus sign is shown.
     pub minus: bool,
+    /// Whether `<` is shown: the number lies between 0 and `value`.
+    pub below: bool,
     /// How it is written; `plus` says whether a plus sign is shown.
     pub style: Style,
 }
 
 impl Printed {
-    /// Reads one printed atom: sign, digits with separators, decimals, `%`, `×`, a unit word; or `—`.
+    /// Reads one printed atom: sign, digits with separators, decimals, `%`, `×`, a unit word; or `—`; or `<0.001`.
     /// Anything else (a range, a ratio, a scale such as `million`, words) is refused with what to write instead.
     pub fn parse(text: &str) -> Result<Printed> {
         let text = text.trim();
         if text == UNDEFINED {
-            return Ok(Printed { value: None, minus: false, style: Style::default() });
+            return Ok(Printed { value: None, minus: false, below: false, style: Style::default() });
         }
         let refuse = |why: &str| refusal(text, why);
+        let (below, unsigned) =
+            text.strip_prefix('<').map_or((false, text), |rest| (true, rest.trim_start()));
         let (minus, plus, rest) = match text.chars().next() {
+            _ if below => (false, false, unsigned),
             Some('+') => (false, true, &text[1..]),
             Some('-') => (true, false, &text[1..]),
             Some(MINUS) => (true, false, &text[MINUS.len_utf8()..]),
@@ -85,8 +92,14 @@ impl Printed {
             percent,
             times,
             unit: unit.to_string(),
+            floor: below,
         };
-        Ok(Printed { value: Some(if minus { -magnitude } else { magnitude }), minus, style })
+        if below && (decimals.is_empty() || magnitude != smallest(style.decimals)) {
+            return Err(refuse(
+                "bounds a number by another than the smallest of its precision, as in `<0.001`",
+            ));
+        }
+        Ok(Printed { value: Some(if minus { -magnitude } else { magnitude }), minus, below, style })
     }
 
     /// Whether `number`, rounded to the printed precision, is what is printed. A shown sign must be
@@ -96,6 +109,9 @@ impl Printed {
             return self.value.is_none() && number.get().is_none();
         };
         let scaled = if self.style.percent { value * 100.0 } else { value };
+        if self.below {
+            return scaled > 0.0 && scaled < printed;
+        }
         let rounded = round_half_away(scaled, self.style.decimals);
         let slack = 10f64.powi(-(self.style.decimals as i32)) * 1e-3 + 4.0 * f64::EPSILON * printed.abs();
         let sign_fits = !(self.minus && value > 0.0 || self.style.plus && value < 0.0);
@@ -111,7 +127,7 @@ impl Style {
                 .hint("write a sample made of zeros, such as `+0.00`, `0.0%`, `0,000` or `0 tasks`")
         };
         let printed = Printed::parse(format).map_err(|_| bad())?;
-        if printed.minus || printed.value != Some(0.0) || format.trim() != format {
+        if printed.minus || printed.below || printed.value != Some(0.0) || format.trim() != format {
             return Err(bad());
         }
         let whole = format.trim_start_matches('+');
@@ -120,6 +136,11 @@ impl Style {
             return Err(bad());
         }
         Ok(printed.style)
+    }
+
+    /// The style of p values.
+    pub fn p_value(decimals: u32) -> Style {
+        Style { floor: true, ..Style::plain(decimals) }
     }
 
     /// A plain style with so many decimals.
@@ -146,7 +167,7 @@ impl Style {
     }
 }
 
-/// `value` as printed text in a style. What rounds to zero has no sign; a value that is not
+/// `value` as printed text in a style. What rounds to zero has no sign, or is below the smallest number; a value that is not
 /// finite prints as `—`.
 pub fn format(value: f64, style: &Style) -> String {
     if !value.is_finite() {
@@ -155,6 +176,9 @@ pub fn format(value: f64, style: &Style) -> String {
     let scaled = if style.percent { value * 100.0 } else { value };
     let magnitude = fixed(scaled.abs(), style.decimals, false);
     let zero = !magnitude.bytes().any(|b| (b'1'..=b'9').contains(&b));
+    if style.floor && zero && value > 0.0 {
+        return format!("<{}{}", fixed(smallest(style.decimals), style.decimals, false), style.marks());
+    }
     let sign = match (zero, value < 0.0, style.plus) {
         (false, true, _) => MINUS.to_string(),
         (false, false, true) => "+".to_string(),
@@ -162,6 +186,11 @@ pub fn format(value: f64, style: &Style) -> String {
     };
     let magnitude = if style.thousands { grouped(&magnitude) } else { magnitude };
     format!("{sign}{magnitude}{}", style.marks())
+}
+
+/// The smallest positive number with so many decimals.
+fn smallest(decimals: u32) -> f64 {
+    format!("1e-{decimals}").parse().unwrap_or(f64::MIN_POSITIVE)
 }
 
 /// A number as printed text: `—` when it is undefined.
@@ -238,6 +267,24 @@ mod tests {
 
     fn defined(x: f64) -> Number {
         Number::Defined(x)
+    }
+
+    #[test]
+    fn a_small_p_value_is_printed_as_below_the_smallest_and_read_so() {
+        let style = Style::p_value(3);
+        for (value, printed) in [(0.0004, "<0.001"), (0.0005, "0.001"), (0.031, "0.031"), (0.0, "0.000")] {
+            assert_eq!(format(value, &style), printed);
+            assert!(Printed::parse(printed).unwrap().agrees(&defined(value)), "{printed}");
+        }
+        let below = Printed::parse("< 0.01%").unwrap();
+        assert!(below.agrees(&defined(0.00009)) && !below.agrees(&defined(0.0001)));
+        for (value, agrees) in [(0.0, false), (-0.0001, false), (0.00099, true), (0.001, false)] {
+            assert_eq!(Printed::parse("<0.001").unwrap().agrees(&defined(value)), agrees, "{value}");
+        }
+        for text in ["<0.5", "<1", "<-0.001", "<", "<0.0010", "<—"] {
+            assert!(Printed::parse(text).is_err(), "{text}");
+        }
+        assert!(Style::parse("<0.001").is_err());
     }
 
     #[test]
@@ -348,7 +395,7 @@ mod tests {
             value in -1e6f64..1e6, plus: bool, thousands: bool, decimals in 0u32..8,
             percent: bool, times: bool, unit in prop::sample::select(vec!["", " tasks", "ms", " tok/s"]),
         ) {
-            let style = Style { plus, thousands, decimals, percent, times, unit: unit.to_string() };
+            let style = Style { plus, thousands, decimals, percent, times, unit: unit.to_string(), floor: false };
             prop_assert_eq!(&Style::parse(&style.to_string()).unwrap(), &style);
             let text = format(value, &style);
             let printed = Printed::parse(&text).unwrap();

@@ -120,7 +120,9 @@ pub fn status(args: &StatusArgs) -> Result<u8> {
 #[command(after_long_help = "Examples:
   rederive fill --dry-run     show what would be written
   rederive fill               write values into empty links `[](derive:…)`
-  rederive fill --update      also rewrite links whose value has changed")]
+  rederive fill --update      also rewrite links whose value has changed
+
+Exit code 1 when a link leads nowhere.")]
 pub struct FillArgs {
     #[command(flatten)]
     workspace: Workspace,
@@ -145,9 +147,11 @@ pub fn fill(args: &FillArgs, terminal: &Terminal) -> Result<u8> {
     let waiting = terminal.waiting("fill");
     let filled = crate::claims::fill::fill(&args.workspace.workspace, options)?;
     drop(waiting);
+    // A link that leads nowhere stays empty whatever is run.
+    let lost = filled.empty.iter().any(|empty| !empty.waits);
     if args.json {
         print_json(&filled)?;
-        return Ok(0);
+        return Ok(u8::from(lost));
     }
     for change in &filled.changes {
         print(&format!("{change}\n"))?;
@@ -162,7 +166,13 @@ pub fn fill(args: &FillArgs, terminal: &Terminal) -> Result<u8> {
         let verb = if waiting == 1 { "stays empty and waits" } else { "stay empty and wait" };
         print(&format!("{} {verb} for rows that do not exist yet\n", counted(waiting, "link")))?;
     }
-    Ok(0)
+    for change in &filled.stale {
+        print(&format!("not the current value: {change}\n"))?;
+    }
+    if !filled.stale.is_empty() {
+        print("`rederive fill --update` rewrites what is printed; read the sentences again\n")?;
+    }
+    Ok(u8::from(lost))
 }
 
 /// The claim ledger.

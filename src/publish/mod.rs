@@ -10,7 +10,8 @@ mod recipe;
 mod rescored;
 
 use crate::audit::{self, AuditReport};
-use crate::claims::{Book, Texts, check};
+use crate::claims::check::{self, Finding};
+use crate::claims::{Book, Texts};
 use crate::error::{Error, Result};
 use crate::regular;
 use crate::site;
@@ -112,14 +113,21 @@ fn refusals(workspace: &Workspace) -> Vec<String> {
         let row = finding.row.map(|r| format!(": row {r}")).unwrap_or_default();
         out.push(format!("{}{row}: {} ({})", finding.file, finding.detail, finding.rule));
     }
+    let checked = &workspace.check.findings;
     for entry in workspace.audit.verdicts.iter().filter(|e| e.verdict == audit::Verdict::Mismatch) {
+        // What the first road says of the same link, with its remedy, follows.
+        let said = |finding: &Finding| {
+            format!("{}:{}", finding.file, finding.line) == entry.place
+                && finding.text.contains(&entry.reference)
+        };
+        if checked.iter().any(said) {
+            continue;
+        }
         let recomputed = entry.recomputed.map_or("—".to_string(), |x| x.to_string());
-        out.push(format!(
-            "{}: {} prints {}, recomputed {recomputed}",
-            entry.place, entry.reference, entry.printed
-        ));
+        let printed = if entry.printed.is_empty() { "nothing" } else { &entry.printed };
+        out.push(format!("{}: {} prints {printed}, recomputed {recomputed}", entry.place, entry.reference));
     }
-    out.extend(workspace.check.findings.iter().map(|finding| finding.to_string()));
+    out.extend(checked.iter().map(Finding::to_string));
     out
 }
 

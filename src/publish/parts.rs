@@ -38,7 +38,7 @@ pub(super) fn style(derivation: &Derivation, row: Option<&String>, part: &str, v
     let of_tests = derivation.estimator.is_family() && row.is_none();
     let declared = derivation.format.as_deref().and_then(|f| Style::parse(f).ok()).filter(|_| !of_tests);
     match part {
-        "p" | "non_inferiority_p" | "equivalence_p" => Style::plain(4),
+        "p" | "non_inferiority_p" | "equivalence_p" => Style::p_value(4),
         "share" | "zero_share" | "rollout_share" => Style::plain(3),
         "df" => Style::plain(0),
         "se" | "mde" => Style { plus: false, ..declared.unwrap_or(Style::plain(3)) },

@@ -270,6 +270,11 @@ fn derive(
     if derivation.estimator == Estimator::Value {
         return lookup::value(store, slug, derivation);
     }
+    if let Some(plan) =
+        store.object(&format!("data/{slug}/experiment.toml"))?.filter(|_| derivation.margin.is_some())
+    {
+        declare::fixed_beforehand(derivation, &plan.value)?;
+    }
     let table = store.table(slug, derivation.data)?;
     never_written(&table, derivation)?;
     let selection = select(&table, derivation)?;

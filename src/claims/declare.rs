@@ -8,6 +8,7 @@ use super::formula::Formula;
 use super::number::Style;
 use crate::episode::row::{Cell, Column, Kind, is_rate};
 use crate::error::{Error, Result, nearest};
+use serde_json::Value;
 
 /// The column that a derivation reads: `of`, or what its estimator reads when none is named.
 pub fn column(derivation: &Derivation) -> Option<&str> {
@@ -351,6 +352,24 @@ fn kind(kind: Kind) -> &'static str {
         Kind::Int => "a whole number",
         Kind::Real => "a number",
         Kind::Flag => "true or false",
+    }
+}
+
+/// Refuses a margin on the metric of a plan that is wider than the plan's own bar: nobody fixed it beforehand.
+pub fn fixed_beforehand(derivation: &Derivation, plan: &Value) -> Result<()> {
+    let decision = plan.get("decision");
+    let metric = decision.and_then(|decision| decision.get("metric")?.get("of")?.as_str());
+    let bar = ["margin", "minimum_delta"]
+        .into_iter()
+        .find_map(|key| Some((key, decision?.get(key)?.as_f64()?)))
+        .filter(|_| metric == Some(derivation.of.as_deref().unwrap_or("reward")));
+    match (derivation.margin, bar) {
+        (Some(margin), Some((key, widest))) if margin > widest => Err(Error::invalid(format!(
+            "the margin {margin} is wider than the plan's `{key}` of {widest}: nobody fixed it beforehand"
+        ))
+        .at("margin")
+        .hint(format!("write `margin = {widest}` or less"))),
+        _ => Ok(()),
     }
 }
 

@@ -16,6 +16,7 @@ pub mod family;
 pub mod fill;
 pub mod formula;
 pub mod front_matter;
+pub mod grounds;
 pub mod ledger;
 pub mod links;
 mod lookup;

@@ -2,10 +2,11 @@
 //! change of it, and evidence of the population it speaks of.
 
 use super::Outcome;
-use crate::claims::book::Book;
+use crate::claims::book::{Book, Resolved};
 use crate::claims::conflicts;
 use crate::claims::derivation::{self, Estimator, Reference};
 use crate::claims::evaluate::IDENTICAL;
+use crate::claims::grounds::{self, Ground};
 use crate::claims::ledger::{Claim, Population, Status};
 use crate::claims::texts::Texts;
 use crate::error::nearest;
@@ -31,69 +32,85 @@ pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
 
 /// A claim that is held needs something that bears it out: of the comparisons that its evidence rests on, where there are any, one
 /// whose interval leaves zero out, one without an interval whose p value is small, or one that is cited for what holds within its margin.
-/// Means of two arms beside each other are no comparison.
+/// Numbers of two arms beside each other are no comparison, nor is what the plan fixes.
 fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     if !matches!(claim.status, Status::Promising | Status::Confirmed) {
         return;
     }
-    let (mut open, mut compared) = (Vec::new(), false);
-    // (experiment, arm) of means and flips.
-    let mut apart: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let mut open: Vec<String> = Vec::new();
+    let (mut stated, mut measured) = (false, false);
+    // (experiment, arm) of what stands without a comparison.
+    let mut apart: BTreeSet<(&str, String)> = BTreeSet::new();
     let evidence: BTreeSet<Reference> =
-        claim.evidence().flat_map(|reference| book.rests_on(reference)).collect();
+        grounds::of(claim).into_iter().flat_map(|reference| book.rests_on(reference)).collect();
     for reference in &evidence {
         let Ok(resolved) = book.resolve(reference) else { return };
-        let part = |name: &str| resolved.evaluated.parts.get(name).and_then(|number| number.get());
         let (derivation, slug) = (&resolved.entry.derivation, &resolved.entry.experiment);
-        match derivation.estimator {
-            Estimator::PairedDelta | Estimator::ProbabilityOfImprovement => compared = true,
-            Estimator::Mean | Estimator::Flips if derivation.data.holds_attempts() => {
-                apart.extend(derivation.arms.iter().map(|arm| (slug.as_str(), arm.as_str())));
-                continue;
+        match Ground::of(derivation, reference) {
+            Ground::Change if bears_out(reference, &resolved, 0.0) => return,
+            Ground::Chance if bears_out(reference, &resolved, 0.5) => return,
+            Ground::Change | Ground::Chance => open.push(reference.to_string()),
+            Ground::Picked(column) => {
+                open.push(format!("{reference}, whose attempts are picked by `{column}`"));
             }
-            _ => continue,
+            Ground::Arms(arms) => {
+                measured = true;
+                apart.extend(arms.into_iter().map(|arm| (slug.as_str(), arm)));
+            }
+            Ground::Stated => stated = true,
+            Ground::Measured => measured = true,
+            Ground::NotMeasured => {}
         }
-        let nothing = if resolved.entry.derivation.estimator == Estimator::PairedDelta { 0.0 } else { 0.5 };
-        let leaves_out = match (part("low"), part("high")) {
-            (Some(low), Some(high)) => low > nothing || high < nothing,
-            // Where every task moves alike there is no interval, and still a test.
-            _ => part("p").is_some_and(|p| p < 0.05),
-        };
-        let within = ["non_inferiority_p", "equivalence_p"].contains(&reference.part.as_str());
-        let margin = within && resolved.number.get().is_some_and(|p| p < 0.05);
-        let identical = resolved.evaluated.method.as_deref() == Some(IDENTICAL);
-        if leaves_out || margin || identical {
-            return;
-        }
-        open.push(reference.to_string());
     }
+    let two = apart.iter().zip(apart.iter().skip(1)).find(|(a, b)| a.0 == b.0);
+    let (why, hint) = match two {
+        _ if !open.is_empty() => (
+            format!("no interval in its evidence leaves out that nothing changed ({})", open.join(", ")),
+            "leave it `proposed`, or cite what bears it out",
+        ),
+        Some(((slug, one), (_, other))) => (
+            format!(
+                "its evidence has numbers of `{one}` and of `{other}` in `{slug}` and no comparison of the two"
+            ),
+            "declare a `paired_delta` of both arms and cite it as evidence",
+        ),
+        None if stated => (
+            "its evidence has what a decision states, and no comparison worked out from the rows".to_string(),
+            "declare a `paired_delta` of both arms and cite it as evidence",
+        ),
+        None if !measured => (
+            "its evidence has nothing that was measured here and that no earlier entry names".to_string(),
+            "cite what bears it out, a number worked out from rows",
+        ),
+        // What was raised on comparisons is raised further on another one.
+        None if !claim.evidence().flat_map(|r| book.rests_on(r)).any(|r| compares(&r, book)) => return,
+        None => (
+            "its evidence that is new compares nothing".to_string(),
+            "cite a comparison that no earlier entry names, or leave the status as it was",
+        ),
+    };
     let document = &claim.document;
     let line = document.line_of("status", 0).unwrap_or(1);
-    let mut two = apart.iter().zip(apart.iter().skip(1)).filter(|(a, b)| a.0 == b.0);
-    if let Some(((slug, one), (_, other))) = two.next().filter(|_| !compared) {
-        let text = format!(
-            "claim `{}` is {}, and its evidence has numbers of `{one}` and of `{other}` in `{slug}` and no comparison of the two",
-            claim.id,
-            claim.status.word().to_lowercase(),
-        );
-        let hint = "declare a `paired_delta` of both arms and cite it as evidence";
-        outcome.add(document, line, "unsupported_status", text, hint);
-    }
-    if !open.is_empty() {
-        let text = format!(
-            "claim `{}` is {}, and no interval in its evidence leaves out that nothing changed ({})",
-            claim.id,
-            claim.status.word().to_lowercase(),
-            open.join(", ")
-        );
-        outcome.add(
-            document,
-            line,
-            "unsupported_status",
-            text,
-            "leave it `proposed`, or cite what bears it out",
-        );
-    }
+    let text = format!("claim `{}` is {}, and {why}", claim.id, claim.status.word().to_lowercase());
+    outcome.add(document, line, "unsupported_status", text, hint);
+}
+
+fn compares(reference: &Reference, book: &Book) -> bool {
+    let ground = book.resolve(reference).map(|of| Ground::of(&of.entry.derivation, reference));
+    matches!(ground, Ok(Ground::Change | Ground::Chance))
+}
+
+/// Whether a comparison leaves out that it came to `nothing`, or is cited for what holds within its margin, or both arms wrote the same.
+fn bears_out(reference: &Reference, resolved: &Resolved, nothing: f64) -> bool {
+    let part = |name: &str| resolved.evaluated.parts.get(name).and_then(|number| number.get());
+    let leaves_out = match (part("low"), part("high")) {
+        (Some(low), Some(high)) => low > nothing || high < nothing,
+        // Where every task moves alike there is no interval, and still a test.
+        _ => part("p").is_some_and(|p| p < 0.05),
+    };
+    let within = ["non_inferiority_p", "equivalence_p"].contains(&reference.part.as_str());
+    let margin = within && resolved.number.get().is_some_and(|p| p < 0.05);
+    leaves_out || margin || resolved.evaluated.method.as_deref() == Some(IDENTICAL)
 }
 
 fn cites(claim: &Claim, outcome: &mut Outcome) {

@@ -136,7 +136,14 @@ fn a_change_of_status_needs_new_evidence() {
         case
     };
     later("confirmed", "derive:demo.delta").finds("status_without_evidence", "to `confirmed` on 2026-12-05");
-    assert_eq!(later("confirmed", "derive:demo.by_family/b").outcome().findings, []);
+    // What is new has to bear it out by itself, and a count of tasks does not.
+    for new in ["derive:demo.by_family/b", "derive:demo.by_family/b.n", "derive:demo.base"] {
+        later("confirmed", new).finds("unsupported_status", "claim `C0001` is confirmed");
+    }
+    let mut borne_out = later("confirmed", "derive:C0001.solved");
+    let solved = "[derivations.solved]\nexperiment = \"demo\"\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"solved\"\narms = [\"base\", \"treatment\"]\n[[history]]\ndate = 2026-12-01";
+    borne_out.claim = borne_out.claim.replacen("[[history]]\ndate = 2026-12-01", solved, 1);
+    assert_eq!(borne_out.outcome().findings, []);
     assert_eq!(later("promising", "derive:demo.delta").outcome().findings, []);
 }
 
@@ -175,6 +182,20 @@ fn means_of_two_arms_are_no_comparison() {
     held("\"derive:demo.base\", \"derive:C0001.other\"").finds("unsupported_status", apart);
     held("\"derive:C0001.gap\"").finds("unsupported_status", apart);
     held("\"derive:C0001.flips\"").finds("unsupported_status", apart);
+    for (declared, why) in [
+        ("data = \"episodes\"\nestimator = \"iqm\"\nof = \"reward\"\narms = [\"treatment\"]", apart),
+        ("data = \"episodes\"\nestimator = \"sum\"\nof = \"reward\"\nwhere = { arm = \"treatment\" }", apart),
+        (
+            "data = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\narms = [\"base\", \"treatment\"]\nwhere = { task_id = [\"a/0\", \"a/1\", \"a/2\"] }",
+            "derive:C0001.one, whose attempts are picked by `task_id`",
+        ),
+    ] {
+        let one = format!("[derivations.one]\nexperiment = \"demo\"\n{declared}\n");
+        let case = claim(&one, BODY);
+        let evidence = "\"derive:demo.base\", \"derive:C0001.one\"]";
+        Case { claim: case.claim.replace("\"derive:demo.delta\"]", evidence), ..case }
+            .finds("unsupported_status", why);
+    }
     // One arm's number says what it says, and beside a comparison two do.
     for fine in ["\"derive:demo.base\"", "\"derive:C0001.gap\", \"derive:demo.delta\""] {
         let outcome = held(fine).outcome();

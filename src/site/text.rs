@@ -191,6 +191,11 @@ pub fn coded(text: &str) -> String {
     out + &escape(rest)
 }
 
+/// A definition that has its parts on lines of their own, each as a sentence.
+pub fn definition(text: &str) -> Vec<String> {
+    text.lines().map(|part| coded(&full(part))).collect()
+}
+
 /// `text` cut to at most `most` characters, with an ellipsis when something was cut.
 pub fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {

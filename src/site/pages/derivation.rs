@@ -10,7 +10,7 @@ use crate::site::glyphs;
 use crate::site::input::{AuditEntry, DerivationInput, NumberInput, Verdict};
 use crate::site::number::{derivation_address, interval_name, pending};
 use crate::site::prose::plain;
-use crate::site::text::{agreeing, breakable, coded, count, counted, full, sentence, spelled};
+use crate::site::text::{agreeing, breakable, coded, count, counted, definition, full, sentence, spelled};
 use serde_json::{Value, json};
 
 /// `derivations/<scope>/<id>/index.html`.
@@ -56,9 +56,10 @@ pub fn page(site: &mut Site<'_>, input: &DerivationInput) -> Result<()> {
         "recipe": input.recipe.iter().map(|step| coded(&full(step))).collect::<Vec<_>>(),
         "estimator": input.estimator,
         "estimator_href": estimator.map(|e| format!("../../../method/index.html#{}", e.id)),
-        "formula": full(&input.formula),
+        "formula": definition(&input.formula),
         "method_source": full(&input.method_source),
         "sql": input.sql,
+        "sql_interval": input.sql.as_ref().is_some_and(|sql| sql.contains(" AS low,")),
         "results": results,
         "results_size": counted(input.results.len(), "row"),
         "warnings": input.warnings.iter().map(|w| json!({"code": w.code.replace('_', " "), "text_html": coded(&agreeing(&full(&w.text)))})).collect::<Vec<_>>(),

@@ -4,7 +4,7 @@ use super::{Head, Site};
 use crate::error::Result;
 use crate::site::input::CoverageInput;
 use crate::site::number::derivation_address;
-use crate::site::text::{breakable, count, counted, full};
+use crate::site::text::{breakable, count, counted, definition, full};
 use serde_json::{Value, json};
 
 /// `method/index.html`.
@@ -28,7 +28,7 @@ pub fn page(site: &mut Site<'_>) -> Result<()> {
             json!({
                 "id": estimator.id,
                 "title": estimator.title,
-                "formula": full(&estimator.formula),
+                "formula": definition(&estimator.formula),
                 "source": full(&estimator.source),
                 "parts": estimator.parts.join(", "),
                 "used_size": counted(used.len(), "derivation"),

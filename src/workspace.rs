@@ -30,7 +30,8 @@ pub fn names(folder: &Path, folders: bool) -> Result<Vec<String>> {
         if entry.file_name().to_string_lossy().starts_with('.') {
             continue;
         }
-        let is_folder = fs_err::metadata(entry.path())?.is_dir();
+        // A link that leads nowhere is no folder; who reads it says so.
+        let is_folder = fs_err::metadata(entry.path()).is_ok_and(|of| of.is_dir());
         let name = entry.file_name().into_string().map_err(|name| {
             Error::invalid(format!("file name {name:?} is not UTF-8")).at(folder.display()).hint("rename it")
         })?;

@@ -69,6 +69,25 @@ pub fn calls<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {
     findings
 }
 
+/// The first prompt of a task under a seed is the same for every arm and attempt: pairs differ by the arm alone.
+pub fn prompts(calls: &Sheet) -> Vec<Finding> {
+    let mut first: HashMap<(i64, &str), (&str, &str)> = HashMap::new();
+    let mut wrong = Gathered::new("prompts_differ");
+    for (file, at, row) in calls.rows().filter(|(_, _, row)| calls.whole(*row, "turn") == Some(0)) {
+        let (arm, task, sealed) =
+            (calls.text(row, "arm"), calls.text(row, "task_id"), calls.text(row, "prompt_sha256"));
+        if sealed.is_empty() {
+            continue;
+        }
+        let (of, prompt) =
+            *first.entry((calls.whole(row, "seed").unwrap_or(-1), task)).or_insert((arm, sealed));
+        if prompt != sealed {
+            wrong.add(file, at, || format!("`{task}` opens with another prompt than it did for `{of}`"));
+        }
+    }
+    wrong.into_findings().collect()
+}
+
 /// How every native episode ended, against its last call and its own score: a run that failed outside the model has
 /// no score and says why, every other one has a score and ends as its last call did, or at a limit.
 pub fn ends<'a>(episodes: &'a Sheet, calls: &'a Sheet) -> Vec<Finding> {

@@ -2,8 +2,8 @@
 //! chain of row hashes, every receipt against its own hash and the files it is bound to. The
 //! canonical form of a row is written out here a second time.
 
-use super::Finding;
 use super::sheet::files_under;
+use super::{Finding, fields};
 use crate::episode::columns::{Columns, Values};
 use crate::episode::row::Cell;
 use crate::error::Result;
@@ -262,6 +262,11 @@ pub fn check_receipts(workspace: &Path, slug: &str) -> Result<(usize, Vec<Findin
         };
         let receipt = value.get("receipt").unwrap_or(&value);
         let name = file.rsplit('/').next().unwrap_or_default();
+        let unknown = fields::unknown(name.trim_end_matches(".json"), &value).into_iter();
+        findings.extend(unknown.map(|field| {
+            let detail = format!("says `{field}`, which no stage writes");
+            Finding::new("receipt_field", &file, None, detail)
+        }));
         let is_lock = ["plan-harvest.json", "plan-train.json", "plan-evaluate.json"].contains(&name);
         let stages =
             ["harvest.json", "train.json", "merge.json", "headroom.json", "kill.json", "decision.json"];

@@ -8,6 +8,7 @@ use super::sheet::Sheet;
 use super::walk::walk;
 use crate::claims::conflicts;
 use crate::claims::derivation::{self, DataSet, Derivation, Estimator, Reference};
+use crate::claims::grounds::{self, Ground};
 use crate::claims::ledger::{Claim, Population, Status};
 use crate::claims::links::Link;
 use crate::claims::texts::Texts;
@@ -23,13 +24,16 @@ pub fn check(texts: &Texts, road: &mut Road, sheets: &BTreeMap<(String, DataSet)
         if claim.evidence().next().is_none() && links.iter().all(|link| link.reference.is_err()) {
             wrong("claim_cites_nothing", format!("claim `{}` cites no derivation", claim.id));
         }
-        for reference in claim.evidence().chain(claim.against()) {
+        let cited = claim.history.iter().flat_map(|change| {
+            change.evidence.iter().chain(&change.against).map(move |reference| (change.status, reference))
+        });
+        for (status, reference) in cited {
             match road.part(reference) {
                 _ if road.declaration(reference).is_none() => {
                     wrong("evidence_not_declared", format!("nothing declares `{reference}`"));
                 }
                 Err(Failure::Wrong(why)) => wrong("evidence", format!("`{reference}`: {why}")),
-                Ok(Part::Undefined(why)) if claim.status != Status::Proposed => {
+                Ok(Part::Undefined(why)) if status != Status::Proposed => {
                     wrong("evidence", format!("`{reference}` is undefined: {why}"));
                 }
                 _ => {}
@@ -96,24 +100,36 @@ fn status_without_evidence(claim: &Claim) -> Option<String> {
     None
 }
 
-/// A held claim whose evidence has comparisons, all of which may as well be nothing, or numbers of two arms and no
-/// comparison.
+/// Why a held claim is not borne out: all comparisons in its evidence may as well be nothing, or are of picked attempts; or it has
+/// none, and numbers of two arms, or a decision's, or nothing that was measured.
 fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
     if claim.status != Status::Promising && claim.status != Status::Confirmed {
         return None;
     }
-    let mut open = Vec::new();
+    let mut open: Vec<String> = Vec::new();
     let mut alone: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for reference in &evidence(claim, road) {
+    let (mut of_decision, mut measured) = (false, false);
+    let ends: BTreeSet<Reference> =
+        grounds::of(claim).into_iter().flat_map(|reference| road.rests_on(reference)).collect();
+    for reference in &ends {
         let Some((derivation, slug)) = road.declaration(reference) else { continue };
-        let none = match derivation.estimator {
-            Estimator::PairedDelta => 0.0,
-            Estimator::ProbabilityOfImprovement => 0.5,
-            Estimator::Mean | Estimator::Flips if derivation.data.holds_attempts() => {
-                alone.entry(slug.to_string()).or_default().extend(derivation.arms.iter().cloned());
+        let none = match Ground::of(derivation, reference) {
+            Ground::Change => 0.0,
+            Ground::Chance => 0.5,
+            Ground::Picked(column) => {
+                open.push(format!("{reference}, of attempts that `{column}` picks"));
                 continue;
             }
-            _ => continue,
+            Ground::Arms(arms) => {
+                measured = true;
+                alone.entry(slug.to_string()).or_default().extend(arms);
+                continue;
+            }
+            other => {
+                of_decision |= other == Ground::Stated;
+                measured |= other == Ground::Measured;
+                continue;
+            }
         };
         let cited = ["non_inferiority_p", "equivalence_p"].contains(&reference.part.as_str());
         let mut part = |name: &str| {
@@ -131,21 +147,27 @@ fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
         }
         open.push(reference.to_string());
     }
-    if open.is_empty() {
-        let (slug, arms) = alone.into_iter().find(|(_, arms)| arms.len() > 1)?;
+    let compared = |road: &Road| {
+        let all = claim.evidence().flat_map(|reference| road.rests_on(reference));
+        let of = |r: Reference| road.declaration(&r).map(|(derivation, _)| Ground::of(derivation, &r));
+        all.filter_map(of).any(|ground| matches!(ground, Ground::Change | Ground::Chance))
+    };
+    let (id, status) = (&claim.id, claim.status);
+    let why = if !open.is_empty() {
+        format!("no interval in its evidence leaves out that nothing changed ({})", open.join("; "))
+    } else if let Some((slug, arms)) = alone.into_iter().find(|(_, arms)| arms.len() > 1) {
         let arms: Vec<String> = arms.iter().map(|arm| format!("`{arm}`")).collect();
-        let (claim, status) = (&claim.id, claim.status);
-        return Some(format!(
-            "claim `{claim}` is {status:?}, and its evidence has numbers of {} in `{slug}` and no comparison of them",
-            arms.join(" and ")
-        ));
-    }
-    Some(format!(
-        "claim `{}` is {:?}, and no interval in its evidence leaves out that nothing changed ({})",
-        claim.id,
-        claim.status,
-        open.join(", ")
-    ))
+        format!("its evidence has numbers of {} in `{slug}` and no comparison of them", arms.join(" and "))
+    } else if of_decision {
+        "its evidence is what a decision's receipt says, and no comparison of rows".to_string()
+    } else if !measured {
+        "no number in its evidence was measured here and is new".to_string()
+    } else if compared(road) {
+        "no comparison is new in its evidence".to_string()
+    } else {
+        return None;
+    };
+    Some(format!("claim `{id}` is {status:?}, and {why}"))
 }
 
 /// Training seeds among the attempts that a number is worked out from; `None` for numbers of other kinds, and while there are no rows.

@@ -1,8 +1,8 @@
 //! The second road: recomputes every printed number from raw rows by code of its own and says
 //! `match`, `mismatch`, `unverifiable` or `cited`. Hashes first, then structural rules, then
 //! recomputation. Shares row types, the Parquet reader, parsed texts and the plan's sections, and by intent what is no number:
-//! what a declaration may mean (`claims::declare`), which turns of phrase say what (`claims::wording`) and which claims cannot stand
-//! together (`claims::conflicts`); and what tasks there are, of the task's environment.
+//! what a declaration may mean (`claims::declare`), which turns of phrase say what (`claims::wording`), which numbers have to bear a
+//! claim out (`claims::grounds`) and which claims cannot stand together (`claims::conflicts`); and what tasks there are, of the task's environment.
 
 mod agreement;
 mod bootstrap;
@@ -13,6 +13,7 @@ mod distributions;
 mod earlier;
 mod estimators;
 mod families;
+mod fields;
 mod formulas;
 mod gates;
 mod hashes;
@@ -216,6 +217,7 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     findings.extend(structure(workspace, &texts, &slugs, &sheets));
     findings.extend(planned(workspace, &texts, &slugs, &sheets));
     findings.extend(texts.claims.iter().flat_map(|claim| verdicts::of_claim(workspace, &texts, claim)));
+    findings.extend(texts.pages.iter().flat_map(|page| verdicts::of_page(workspace, &texts, page)));
     findings.extend(texts.documents().flat_map(hidden_addresses));
     let mut road = Road::new(workspace, &texts, &sheets);
     let printed: Vec<Link> = texts.documents().flat_map(|document| document.links()).collect();

@@ -22,6 +22,9 @@ pub fn check(case: &Case) -> Vec<Finding> {
 fn training(case: &Case) -> Vec<Finding> {
     let Some(receipt) = case.receipt("train") else { return Vec::new() };
     let mut stated = Stated::new(case, "training", "train", &receipt);
+    if let Some(model) = case.receipt("harvest").as_ref().and_then(|harvest| harvest.get("model_sha256")) {
+        stated.holds("model_sha256", model, "the harvest's receipt says");
+    }
     let Some(seed) = receipt.get("train_seed").and_then(Value::as_i64) else {
         stated.add("names no `train_seed`".into());
         return stated.wrong;

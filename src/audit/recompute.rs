@@ -128,9 +128,20 @@ impl<'a> Road<'a> {
     /// The rows that a declaration is about, if it is about rows that are there and can be read.
     fn sheet(&self, derivation: &Derivation, slug: &str) -> Option<&'a Sheet> {
         let sheet = self.sheets.get(&(slug.to_string(), derivation.data))?;
-        let of_rows = sheet::folder(derivation.data).is_some() && declare::check(derivation).is_ok();
+        let of_rows = sheet::folder(derivation.data).is_some() && self.meant(derivation, slug).is_ok();
         let ready = !sheet.unreadable.is_empty() || matches!(self.pending(sheet, derivation, slug), Ok(None));
         (of_rows && ready).then_some(sheet)
+    }
+
+    /// What cannot be meant is wrong, whatever the rows hold.
+    fn meant(&self, derivation: &Derivation, slug: &str) -> Result<(), Failure> {
+        let wrong = |error: crate::error::Error| Failure::Wrong(error.to_string().replace('\n', " "));
+        declare::check(derivation).map_err(wrong)?;
+        if derivation.margin.is_none() {
+            return Ok(());
+        }
+        let plan = lookup::toml_file(self.workspace, &format!("data/{slug}/experiment.toml"));
+        declare::fixed_beforehand(derivation, &plan.unwrap_or_default()).map_err(wrong)
     }
 
     /// The declaration of a reference and the experiment whose data it reads.
@@ -203,8 +214,7 @@ impl<'a> Road<'a> {
         derivation: &Derivation,
         slug: &str,
     ) -> Result<Arc<Parts>, Failure> {
-        // What cannot be meant is wrong, whatever the rows hold.
-        declare::check(derivation).map_err(|e| Failure::Wrong(e.to_string().replace('\n', " ")))?;
+        self.meant(derivation, slug)?;
         if derivation.estimator.is_family() {
             return self.adjusted(reference, derivation).map(Arc::new);
         }

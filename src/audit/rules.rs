@@ -74,6 +74,7 @@ pub fn check(experiment: &Experiment) -> Vec<Finding> {
     findings.extend(rewards(experiment.harvest));
     findings.extend([experiment.episodes, experiment.calls].into_iter().flat_map(negative));
     findings.extend(agreement::calls(experiment.episodes, experiment.calls));
+    findings.extend(agreement::prompts(experiment.calls));
     findings.extend(agreement::harvest(experiment.episodes, experiment.harvest));
     findings.extend(missing_pairs(experiment));
     findings.extend(idle_adapters(experiment));

@@ -8,7 +8,7 @@ use super::superseded;
 use crate::environment::Environment;
 use crate::episode::columns::RowAt;
 use crate::episode::row::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Up to this many answers a guesser is right often enough to need several correct samples.
 const FEW_ANSWERS: u32 = 8;
@@ -41,6 +41,9 @@ pub fn check(case: &Case) -> Vec<Finding> {
         solved: sheet.cell(row, "solved") == Cell::Flag(true),
     };
     let samples: Vec<Sample> = sheet.rows().map(sample).collect();
+    if samples.is_empty() {
+        return Vec::new();
+    }
     let verdicts = verdicts(case, &samples);
     let mut wrong = Gathered::new("harvest_kept");
     for (sample, verdict) in samples.iter().zip(verdicts) {
@@ -79,7 +82,13 @@ fn verdicts(case: &Case, samples: &[Sample]) -> Vec<Option<&'static str>> {
             Some("unsolved")
         } else if most > rules.terse_tokens as i64 {
             Some("not_terse")
-        } else if guessed && answers.are_few(sample.task, sheet.text(sample.row, "reject")) {
+        } else if guessed
+            && answers.are_few(
+                sheet.text(sample.row, "family"),
+                sample.task,
+                sheet.text(sample.row, "reject"),
+            )
+        {
             Some("lucky")
         } else {
             let level = sheet.whole(sample.row, "level").unwrap_or(0);
@@ -124,21 +133,39 @@ fn longest_replies<'a>(case: &Case<'a>) -> BTreeMap<(i64, &'a str, i64), i64> {
     longest
 }
 
-/// How many answers the plan's tasks have; nothing where the task file was repaired since, which may have changed it.
-struct Answers(Option<Box<dyn Environment>>);
+/// How many answers the plan's tasks have, by the environment of today where it still judges a family as it did in the harvest.
+struct Answers<'a> {
+    environment: Option<Box<dyn Environment>>,
+    judged_otherwise: BTreeSet<&'a str>,
+}
 
-impl Answers {
-    fn of(case: &Case) -> Answers {
-        if !superseded::earlier_tasks(case.workspace, case.slug, case.plan).is_empty() {
-            return Answers(None);
-        }
+impl<'a> Answers<'a> {
+    fn of(case: &Case<'a>) -> Answers<'a> {
+        // A task file that was repaired since may have changed it.
+        let repaired = !superseded::earlier_tasks(case.workspace, case.slug, case.plan).is_empty();
         let plan = case.workspace.join("data").join(case.slug).join("experiment.toml");
-        Answers(case.plan.environment(&plan).ok())
+        let environment = if repaired { None } else { case.plan.environment(&plan).ok() };
+        let sheet = case.episodes;
+        let mut verifiers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (_, _, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "arm") == "harvest") {
+            verifiers
+                .entry(sheet.text(row, "family"))
+                .or_default()
+                .insert(sheet.text(row, "verifier_sha256"));
+        }
+        let today = |family: &str| environment.as_ref()?.verifier_sha256(family).ok();
+        let other = |family: &str, then: &BTreeSet<&str>| {
+            today(family).is_some_and(|now| !then.contains(now.as_str()))
+        };
+        let judged_otherwise =
+            verifiers.iter().filter(|(family, then)| other(family, then)).map(|(family, _)| *family);
+        Answers { judged_otherwise: judged_otherwise.collect(), environment }
     }
 
     /// Whether a guesser has few answers to choose from; where nobody knows, the row is believed.
-    fn are_few(&self, task: &str, said: &str) -> bool {
-        match self.0.as_ref().and_then(|environment| environment.by_id(task).ok()) {
+    fn are_few(&self, family: &str, task: &str, said: &str) -> bool {
+        let knows = self.environment.as_ref().filter(|_| !self.judged_otherwise.contains(family));
+        match knows.and_then(|environment| environment.by_id(task).ok()) {
             Some(task) => task.answer_domain.is_some_and(|answers| answers <= FEW_ANSWERS),
             None => said == "lucky",
         }

@@ -153,7 +153,7 @@ pub fn files_under(workspace: &Path, folder: &str) -> Vec<String> {
     let mut paths: Vec<String> = walkdir::WalkDir::new(workspace.join(folder))
         .into_iter()
         .filter_map(|entry| entry.ok())
-        .filter(|entry| entry.file_type().is_file())
+        .filter(|entry| entry.path().is_file())
         .filter(|entry| !entry.file_name().to_string_lossy().starts_with(".partial-"))
         .filter_map(|entry| entry.path().strip_prefix(workspace).ok().map(slashed))
         .collect();

@@ -5,16 +5,36 @@ use super::superseded;
 use crate::claims::front_matter::Document;
 use crate::claims::ledger::Claim;
 use crate::claims::links;
-use crate::claims::texts::Texts;
+use crate::claims::texts::{ExperimentText, Texts};
 use std::collections::BTreeSet;
 use std::path::Path;
 
 const WORDS: [&str; 4] = ["inconclusive", "positive", "negative", "design-negative"];
 /// What names the verdict, and how it goes on to the word itself.
-const NAMES: [&str; 3] = ["outcome", "verdict", "conclusion"];
-const VERBS: [&str; 4] = [" is ", " was ", ": ", " remains "];
+const NAMES: [&str; 10] = [
+    "outcome",
+    "verdict",
+    "conclusion",
+    "experiment",
+    "final result",
+    "overall result",
+    "end result",
+    "decision",
+    "study",
+    "trial",
+];
+const VERBS: [&str; 9] =
+    [" is ", " was ", ": ", " remains ", " turned out ", " came out ", " came out as ", " stands at ", " | "];
 /// What makes a rule of a sentence: "the outcome is positive when every leg holds".
 const CONDITIONS: [&str; 6] = ["when ", "if ", "unless ", "only ", "where ", "as soon as "];
+/// What leaves open what it stands before.
+const OPEN: [&str; 8] =
+    ["hardly", "possibly", "scarcely", "barely", "only", "probably", "likely", "supposedly"];
+/// What says that there is no such outcome, or only thinks of one: "a positive outcome would need", "no positive outcome".
+const SUPPOSED: [&str; 16] = [
+    "if", "when", "whether", "unless", "should", "would", "could", "may", "might", "can", "no", "not",
+    "without", "never", "any", "every",
+];
 
 /// Places of a text that state another outcome. `: **word**` in any emphasis counts as stated too, since
 /// reports end so. `then(field, line, word)` says whether a place may state that outcome beside it: a log's of a day
@@ -43,15 +63,29 @@ pub fn of_claim(workspace: &Path, texts: &Texts, claim: &Claim) -> Vec<Finding> 
     let links = claim.document.links();
     let linked = links.iter().filter_map(|link| link.reference.as_ref().ok());
     let scopes = linked.chain(claim.evidence()).map(|reference| &reference.scope);
-    let own: BTreeSet<&String> = claim.experiments.iter().chain(scopes).collect();
+    let declared = claim.derivations.values().filter_map(|derivation| derivation.experiment.as_ref());
+    let own: BTreeSet<&String> = claim.experiments.iter().chain(scopes).chain(declared).collect();
+    other_outcomes(workspace, &claim.document, own.into_iter().filter_map(|slug| texts.experiments.get(slug)))
+}
+
+/// Places of a page that state an outcome which no experiment here has come to.
+pub fn of_page(workspace: &Path, texts: &Texts, page: &Document) -> Vec<Finding> {
+    other_outcomes(workspace, page, texts.experiments.values())
+}
+
+fn other_outcomes<'a>(
+    workspace: &Path,
+    document: &Document,
+    of: impl Iterator<Item = &'a ExperimentText>,
+) -> Vec<Finding> {
     let mut outcomes: BTreeSet<String> = BTreeSet::new();
-    for text in own.into_iter().filter_map(|slug| texts.experiments.get(slug)) {
+    for text in of {
         outcomes.extend(text.report.front.verdict.map(|verdict| verdict.as_str().to_string()));
         let before = superseded::earlier_outcomes(workspace, &text.slug);
         outcomes.extend(before.into_iter().map(|earlier| earlier.outcome));
     }
     let said: Vec<&str> = outcomes.iter().map(String::as_str).collect();
-    contradictions(&claim.document, &said.join(" or "), &|_, _, word| outcomes.contains(word))
+    contradictions(document, &said.join(" or "), &|_, _, word| outcomes.contains(word))
 }
 
 /// What is wrong with a place that states `word`.
@@ -103,12 +137,22 @@ fn states(before: &str, after: &str) -> bool {
             .any(|word| sentence.trim_start().starts_with(word) || sentence.contains(&format!(" {word}")))
         || listed;
     // "The outcome is clearly positive".
-    let adverb = bare.strip_suffix("ly ").map(|bare| bare.trim_end_matches(char::is_alphabetic));
-    let bare = adverb.unwrap_or(bare);
-    let named = VERBS.iter().filter_map(|verb| bare.strip_suffix(verb));
-    whole
-        && !rule
-        && (emphasised || named.into_iter().any(|rest| NAMES.iter().any(|name| rest.ends_with(name))))
+    let last = bare.trim_end().rsplit(' ').next().unwrap_or_default();
+    let adverb = bare.strip_suffix(' ').filter(|_| last.ends_with("ly") && !OPEN.contains(&last));
+    let bare = adverb.and_then(|bare| bare.strip_suffix(last)).unwrap_or(bare);
+    let before = bare.trim_end_matches(marks);
+    let named = VERBS.iter().filter_map(|verb| before.strip_suffix(verb));
+    let named =
+        named.into_iter().any(|rest| NAMES.iter().any(|name| rest.trim_end_matches(marks).ends_with(name)));
+    whole && !rule && (emphasised || named || (calls(sentence, rest)))
+}
+
+/// Whether a sentence calls an outcome by the word that stands between: "a positive outcome".
+fn calls(before: &str, rest: &str) -> bool {
+    let follows = ["outcome", "verdict", "conclusion"].iter().any(|name| rest.starts_with(name));
+    let mut around =
+        before.split(' ').chain(rest.split(['.', '!', '?']).next().unwrap_or_default().split(' '));
+    follows && !around.any(|word| SUPPOSED.contains(&word.trim_matches(|c: char| !c.is_alphanumeric())))
 }
 
 #[cfg(test)]
@@ -133,6 +177,13 @@ mod tests {
         check("The outcome is positively unclear.", 0);
         check("The outcome is clearly positive, the verdict was surprisingly **negative**.", 2);
         check("Positive; the outcome may only positive be.", 0);
+        check("The outcome is hardly positive, possibly positive.", 0);
+        check("Positive outcome: the adapter stays.", 1);
+        check("It turned out well, a positive verdict.", 1);
+        check("The outcome turned out positive. The final result is *positive*.", 2);
+        check("The experiment came out as positive.", 1);
+        check("| **verdict** | positive |", 1);
+        check("A positive outcome would need more tasks; no positive verdict follows.", 0);
         check("If the outcome is positive, we deploy; on one seed the result was positive.", 0);
         check("Three outcomes are possible: **positive**, **negative** or **inconclusive**.", 0);
         check(

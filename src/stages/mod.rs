@@ -24,7 +24,7 @@ mod looks;
 pub mod merge;
 mod observer;
 mod receipts;
-mod select;
+pub(crate) mod select;
 #[cfg(feature = "engine")]
 mod shapes;
 pub mod status;

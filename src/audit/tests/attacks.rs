@@ -209,15 +209,15 @@ fn stale_extra_and_damaged_files_are_named() {
 #[test]
 fn an_edited_receipt_is_named() {
     let workspace = Workspace::honest();
-    workspace.replace("data/demo/receipts/harvest.json", "\"rows\": 4", "\"rows\": 5, \"rows\": 4");
+    workspace.replace("data/demo/receipts/harvest.json", "\"samples\": 4", "\"samples\": 5, \"samples\": 4");
     caught(&run(&workspace), "unreadable_file", "receipts/harvest.json", None);
 
     let workspace = Workspace::honest();
-    workspace.replace("data/demo/receipts/harvest.json", "\"rows\": 4", "\"rows\": 5");
+    workspace.replace("data/demo/receipts/harvest.json", "\"samples\": 4", "\"samples\": 5");
     caught(&run(&workspace), "receipt_edited", "receipts/harvest.json", None);
 
     let workspace = Workspace::honest();
-    workspace.receipt(&serde_json::json!({"rows": 4, "files": {"harvest/11001.parquet": "0".repeat(64)}}));
+    workspace.receipt(&serde_json::json!({"samples": 4, "files": {"harvest/11001.parquet": "0".repeat(64)}}));
     caught(&run(&workspace), "receipt_file", "receipts/harvest.json", None);
 }
 

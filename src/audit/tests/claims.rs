@@ -1,8 +1,9 @@
 //! Attacks on claims and on what words say of numbers: evidence, statuses, how claims fit together, and what is called
 //! significant or the same.
 
-use super::attacks::{caught, run};
+use super::attacks::{caught, found, run};
 use super::workspace::{SEEDS, Workspace};
+use crate::audit::Verdict;
 use crate::episode::row::EpisodeRow;
 
 #[test]
@@ -51,7 +52,7 @@ fn holm_takes_the_word_significant_away() {
     let workspace = Workspace::honest();
     said(&workspace);
     workspace.replace(report, "(derive:demo.delta.p)", "(derive:demo.again.p)");
-    let again = "[derivations.again]\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\nformat = \"+0.0\"\nmargin = 0.1\narms = [\"treatment\", \"base\"]\n[derivations.flips]";
+    let again = "[derivations.again]\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\nformat = \"+0.0\"\nmargin = 0.03\narms = [\"treatment\", \"base\"]\n[derivations.flips]";
     workspace.replace(report, "[derivations.flips]", again);
     assert!(run(&workspace).passed());
     workspace.replace(report, "[derivations.flips]", family);
@@ -76,17 +77,58 @@ fn sameness_without_a_margin_is_named() {
     workspace.replace(report, "Kept [75%]", "On brinework there is no regression.\n\nKept [75%]");
     caught(&run(&workspace), "equality", report, None);
     let workspace = Workspace::honest();
-    let declared = "[derivations.held]\ndata = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nmargin = 0.05\n[derivations.flips]";
+    let declared = "[derivations.held]\ndata = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nmargin = 0.03\n[derivations.flips]";
     workspace.replace(report, "[derivations.flips]", declared);
-    let sentence = "There is no regression, p = [0.001](derive:demo.held.non_inferiority_p).\n\nKept [75%]";
+    let sentence = "There is no regression, p = [0.003](derive:demo.held.non_inferiority_p).\n\nKept [75%]";
     workspace.replace(report, "Kept [75%]", sentence);
     assert!(run(&workspace).passed(), "{}", run(&workspace).render(120));
     workspace.replace(
         report,
-        "There is no regression, p = [0.001](derive:demo.held.non",
-        "The arms are equivalent, p = [0.981](derive:demo.held.equivalence_p), [0.001](derive:demo.held.non",
+        "There is no regression, p = [0.003](derive:demo.held.non",
+        "The arms are equivalent, p = [0.989](derive:demo.held.equivalence_p), [0.003](derive:demo.held.non",
     );
     caught(&run(&workspace), "equality", report, None);
+}
+
+#[test]
+fn a_margin_that_nobody_fixed_beforehand_is_wrong() {
+    let report = "site/experiments/demo/report.md";
+    let workspace = Workspace::honest();
+    let declared = "[derivations.held]\ndata = \"episodes\"\nestimator = \"paired_delta\"\narms = [\"base\", \"treatment\"]\nmargin = 0.99\n[derivations.flips]";
+    workspace.replace(report, "[derivations.flips]", declared);
+    workspace.replace(
+        report,
+        "Kept [75%]",
+        "The arms are equivalent, p = [0.000](derive:demo.held.equivalence_p).\n\nKept [75%]",
+    );
+    let entry = run(&workspace).verdicts.into_iter().find(|entry| entry.reference.contains("held")).unwrap();
+    assert_eq!(entry.verdict, Verdict::Mismatch);
+    assert!(
+        entry.reason.as_ref().unwrap().contains("wider than the plan's `minimum_delta` of 0.03"),
+        "{entry:?}"
+    );
+}
+
+#[test]
+fn outcomes_that_pages_and_claims_state_are_those_of_experiments() {
+    let other = "It turned out a negative outcome.\n";
+    let workspace = Workspace::honest();
+    workspace.text("site/pages/about.md", &format!("+++\ntitle = \"About\"\n+++\n{other}"));
+    caught(&run(&workspace), "verdict", "site/pages/about.md", None);
+    // A claim that reads an experiment only through derivations of its own is still about it.
+    let workspace = Workspace::honest();
+    let file = "claims/C0002.md";
+    let own = |said: &str| {
+        format!(
+            "+++\nid = \"C0002\"\ntitle = \"It does\"\nstatus = \"proposed\"\npopulation = \"tasks\"\n\
+             [derivations.own]\nexperiment = \"demo\"\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\narms = [\"base\", \"treatment\"]\n\
+             [[history]]\ndate = 2026-12-02\nstatus = \"proposed\"\nevidence = [\"derive:C0002.own\"]\n+++\n{said} [+0.25](derive:C0002.own).\n"
+        )
+    };
+    workspace.text(file, &own("The outcome is positive."));
+    assert!(run(&workspace).passed(), "{}", run(&workspace).render(100));
+    workspace.text(file, &own("The outcome is negative."));
+    caught(&run(&workspace), "verdict", file, None);
 }
 
 #[test]
@@ -147,6 +189,43 @@ fn a_claim_held_by_two_means_is_named() {
             true => assert!(report.passed(), "{}", report.render(100)),
             false => caught(&report, "unsupported_status", file, None),
         }
+    }
+    for (declared, evidence, why) in [
+        (
+            "data = \"episodes\"\nestimator = \"iqm\"\nof = \"reward\"\narms = [\"treatment\"]",
+            "derive:demo.base",
+            "no comparison of them",
+        ),
+        (
+            "data = \"episodes\"\nestimator = \"count\"\nwhere = { arm = \"treatment\", solved = true }",
+            "derive:demo.base",
+            "no comparison of them",
+        ),
+        (
+            "data = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\narms = [\"base\", \"treatment\"]\nwhere = { finish_reason = \"stop\" }",
+            "derive:C0001.one",
+            "of attempts that `finish_reason` picks",
+        ),
+        (
+            "data = \"receipts\"\nestimator = \"value\"\nof = \"decision.decision.delta\"",
+            "derive:C0001.one",
+            "what a decision's receipt says",
+        ),
+        (
+            "data = \"plan\"\nestimator = \"value\"\nof = \"decision.minimum_delta\"",
+            "derive:C0001.one",
+            "no number in its evidence was measured here",
+        ),
+    ] {
+        let workspace = Workspace::honest();
+        let file = "claims/C0001-commit.md";
+        let cited = format!("\"{evidence}\", \"derive:C0001.one\"]");
+        workspace.replace(file, "\"derive:demo.delta\"]", &cited);
+        let one = format!("[derivations.one]\nexperiment = \"demo\"\n{declared}\n[[history]]");
+        workspace.replace(file, "[[history]]", &one);
+        let report = run(&workspace);
+        caught(&report, "unsupported_status", file, None);
+        found(&report, "unsupported_status", why);
     }
     // Evidence that nothing works out is none.
     for (formula, rule) in

@@ -51,19 +51,127 @@ fn what_the_harvest_kept_is_chosen_again() {
         (rows[1].task_id, rows[1].rollout) = (rows[0].task_id.clone(), 1);
     });
     // A task with two answers, solved once.
-    chosen(
-        &[("train = [\"caravan\"]", "train = [\"caravan\", \"gatepost\"]")],
-        1,
-        "rejected as `lucky`",
-        |rows| {
-            let lucky = (0..64).map(|i| format!("gatepost/L1/11001/{i}"));
-            let mut few = lucky.filter(|id| {
-                use crate::environment::{Environment, gym::Gym};
-                Gym.by_id(id).unwrap().answer_domain.is_some_and(|answers| answers <= 8)
-            });
-            (rows[0].family, rows[0].task_id) = ("gatepost".into(), few.next().unwrap());
-        },
-    );
+    chosen(&GATEPOST, 1, "rejected as `lucky`", |rows| {
+        (rows[0].family, rows[0].task_id) = ("gatepost".into(), guessable());
+    });
+}
+
+/// A plan that trains on a family with tasks of few answers, and the id of such a task.
+const GATEPOST: [(&str, &str); 1] = [("train = [\"caravan\"]", "train = [\"caravan\", \"gatepost\"]")];
+
+fn guessable() -> String {
+    use crate::environment::{Environment, gym::Gym};
+    let few = |id: &String| Gym.by_id(id).unwrap().answer_domain.is_some_and(|answers| answers <= 8);
+    (0..64).map(|i| format!("gatepost/L1/11001/{i}")).find(few).unwrap()
+}
+
+#[test]
+fn an_environment_that_judges_otherwise_by_now_does_not_choose_again() {
+    // The rows name a verifier that is not today's.
+    let workspace = Workspace::honest();
+    workspace.replace("data/demo/experiment.toml", GATEPOST[0].0, GATEPOST[0].1);
+    let mut rows: Vec<HarvestRow> = (0..4).map(sample).collect();
+    (rows[0].family, rows[0].task_id) = ("gatepost".into(), guessable());
+    workspace.put(HARVEST, &mut rows);
+    let mut played: Vec<EpisodeRow> = (0..4).map(harvested).collect();
+    (played[0].family, played[0].task_id) = ("gatepost".into(), guessable());
+    workspace.unit("harvest", 11001, &mut played);
+    let report = run(&workspace);
+    assert!(report.findings.iter().all(|finding| finding.rule != "harvest_kept"), "{:#?}", report.findings);
+}
+
+/// The harvest's own choice, over random outcomes of two families, one with tasks of few answers, and random caps.
+#[test]
+fn both_roads_choose_the_same_samples() {
+    use crate::environment::{Environment, gym::Gym};
+    use crate::stages::select::{Sample, select};
+    let mut verdicts = std::collections::BTreeSet::new();
+    for seed in 0..12 {
+        let mut random = crate::philox::Philox::named(&format!("choice {seed}"));
+        let mut below = |n: usize| random.below(n) as i64;
+        let caps = [1 + below(3), 2 + below(6), 6 + below(30), 1 + below(3)];
+        let workspace = Workspace::honest();
+        workspace.replace("data/demo/experiment.toml", GATEPOST[0].0, GATEPOST[0].1);
+        let [item, family, terse, lucky] = caps;
+        let rules = format!(
+            "minimum_rows = 3\nitem_cap = {item}\nfamily_cap = {family}\nterse_tokens = {terse}\nlucky_minimum = {lucky}"
+        );
+        workspace.replace("data/demo/experiment.toml", "minimum_rows = 3", &rules);
+        let (mut rows, mut played, mut samples) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, task) in ["caravan", "gatepost"].iter().flat_map(|f| (0..8).map(move |i| (f, i))).enumerate()
+        {
+            let (family, index) = task;
+            for rollout in 0..3 {
+                let tokens = 1 + below(36);
+                let mut row = sample(0);
+                (row.family, row.rollout, row.completion_tokens) = ((*family).into(), rollout, tokens);
+                row.level = 1 + (at as i64) % 2;
+                row.task_id = format!("{family}/L{}/11001/{index}", row.level);
+                row.solved = Some(below(3) > 0);
+                let mut episode = harvested(0);
+                (episode.family, episode.rollout, episode.task_id) =
+                    (row.family.clone(), rollout, row.task_id.clone());
+                (episode.completion_tokens, episode.level) = (Some(tokens), row.level);
+                // Answers are known by the verifier of today.
+                episode.verifier_sha256 = Gym.verifier_sha256(family).unwrap();
+                samples.push(Sample {
+                    family: row.family.clone(),
+                    level: row.level,
+                    task_id: row.task_id.clone(),
+                    rollout,
+                    solved: row.solved,
+                    longest_reply: tokens as usize,
+                    answer_domain: Gym.by_id(&row.task_id).unwrap().answer_domain,
+                });
+                rows.push(row);
+                played.push(episode);
+            }
+        }
+        let plan =
+            crate::experiment::Plan::load(&workspace.root().join("data/demo/experiment.toml")).unwrap();
+        for (row, verdict) in rows.iter_mut().zip(select(&samples, &plan.harvest)) {
+            verdicts.insert(verdict);
+            (row.kept, row.reject) = (verdict.is_none(), verdict.map(str::to_owned));
+        }
+        workspace.put(HARVEST, &mut rows);
+        workspace.unit("harvest", 11001, &mut played);
+        let report = run(&workspace);
+        assert!(report.findings.iter().all(|f| f.rule != "harvest_kept"), "{seed}: {:#?}", report.findings);
+    }
+    assert_eq!(verdicts.len(), 6, "every verdict was met: {verdicts:?}");
+}
+
+#[test]
+fn arms_that_were_asked_otherwise_are_named() {
+    let workspace = Workspace::honest();
+    let file = "calls/treatment/52004.parquet";
+    let mut made: Vec<CallRow> = workspace.rows(file);
+    made[3].prompt_sha256 = Some("q".repeat(64));
+    workspace.put(file, &mut made);
+    let report = run(&workspace);
+    caught(&report, "prompts_differ", file, Some(4));
+    found(&report, "prompts_differ", "opens with another prompt than it did for `base`");
+}
+
+#[test]
+fn what_no_stage_writes_is_named_in_receipts_and_locks() {
+    for name in ["harvest", "train", "merge", "headroom", "decision"] {
+        let workspace = Workspace::honest();
+        workspace.edit_receipt(name, |receipt| receipt["human_score"] = json!(0.97));
+        let report = run(&workspace);
+        caught(&report, "receipt_field", &format!("receipts/{name}.json"), None);
+        found(&report, "receipt_field", "`human_score`, which no stage writes");
+    }
+    let workspace = Workspace::honest();
+    workspace.replace("data/demo/receipts/plan-train.json", "{\"stage\"", "{\"human\":1,\"stage\"");
+    caught(&run(&workspace), "receipt_field", "receipts/plan-train.json", None);
+}
+
+#[test]
+fn a_training_on_another_model_than_the_harvests_is_named() {
+    let workspace = Workspace::honest();
+    workspace.edit_receipt("harvest", |receipt| receipt["model_sha256"] = json!("0".repeat(64)));
+    found(&run(&workspace), "training", "`model_sha256`");
 }
 
 #[test]
@@ -185,6 +293,12 @@ fn times_that_cannot_be_are_named() {
         assert_ne!(text, ledger);
         workspace.text("data/seeds.jsonl", &text);
     });
+    // A seed that the ledger names twice was spent the first time.
+    let workspace = Workspace::honest();
+    let ledger = fs_err::read_to_string(workspace.root().join("data/seeds.jsonl")).unwrap();
+    let again = ledger.lines().last().unwrap().replace(then, later);
+    workspace.text("data/seeds.jsonl", &format!("{ledger}{again}\n"));
+    assert!(run(&workspace).findings.iter().all(|finding| finding.rule != "dates"));
     for (at, words) in [("2999-01-01T00:00:00Z", "is yet to come"), ("2026-02-30T00:00:00Z", "is no time")] {
         dated("52004.parquet", words, &|workspace| {
             let mut rows: Vec<EpisodeRow> = workspace.rows(BASE);

@@ -93,7 +93,7 @@ of = "decision.minimum_delta"
 [derivations.harvested]
 data = "receipts"
 estimator = "value"
-of = "harvest.rows"
+of = "harvest.samples"
 [derivations.human]
 data = "facts"
 estimator = "value"

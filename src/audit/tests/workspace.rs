@@ -88,7 +88,7 @@ impl Workspace {
         });
         self.text("data/seeds.jsonl", &lines.concat());
         self.receipt(&json!({
-            "rows": 4, "passed": true, "starved": null, "plan_sha256": plan_sha256(Stage::Harvest),
+            "passed": true, "starved": null, "plan_sha256": plan_sha256(Stage::Harvest),
             "families": {"caravan": {"samples": 4, "solved": 4, "kept": 3}}, "samples": 4, "kept": 3,
             "contributing_families": 1, "rejects": {"not_terse": 1}, "model_sha256": "m".repeat(64),
             "files": self.bound(&["harvest/11001.parquet", "episodes/harvest/11001.parquet"]),

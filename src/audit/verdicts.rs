@@ -31,9 +31,9 @@ const CONDITIONS: [&str; 6] = ["when ", "if ", "unless ", "only ", "where ", "as
 const OPEN: [&str; 8] =
     ["hardly", "possibly", "scarcely", "barely", "only", "probably", "likely", "supposedly"];
 /// What says that there is no such outcome, or only thinks of one: "a positive outcome would need", "no positive outcome".
-const SUPPOSED: [&str; 16] = [
+const SUPPOSED: [&str; 21] = [
     "if", "when", "whether", "unless", "should", "would", "could", "may", "might", "can", "no", "not",
-    "without", "never", "any", "every",
+    "without", "never", "any", "every", "means", "needs", "requires", "takes", "asks",
 ];
 
 /// Places of a text that state another outcome. `: **word**` in any emphasis counts as stated too, since
@@ -184,6 +184,7 @@ mod tests {
         check("The experiment came out as positive.", 1);
         check("| **verdict** | positive |", 1);
         check("A positive outcome would need more tasks; no positive verdict follows.", 0);
+        check("A positive outcome means that every leg holds.", 0);
         check("If the outcome is positive, we deploy; on one seed the result was positive.", 0);
         check("Three outcomes are possible: **positive**, **negative** or **inconclusive**.", 0);
         check(

@@ -419,9 +419,25 @@ pub fn toml_error(e: &toml::de::Error, text: &str, path: &Path) -> Error {
     let mut what = message.split(", expected").next().unwrap_or(&message).to_string();
     if let (true, Some(line)) = (message.starts_with("invalid"), line) {
         let written = text.lines().nth(line - 1).unwrap_or_default().trim();
-        what = format!("{message}: `{written}`");
+        what = format!("{}: `{written}`", in_plain_words(&message));
     }
     Error::invalid(what).at(place).hint(hint)
+}
+
+/// A message in which no type of a programming language is expected.
+fn in_plain_words(message: &str) -> String {
+    let Some((found, expected)) = message.split_once(", expected ") else { return message.to_owned() };
+    let plain = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list in brackets",
+        "a map" => "a table of keys and values",
+        "a string" => "a text in quotes",
+        other => other,
+    };
+    format!("{found}, expected {plain}")
 }
 
 /// Where an experiment's plan lies.

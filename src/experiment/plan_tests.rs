@@ -54,6 +54,8 @@ fn a_good_plan_parses_and_round_trips() {
 fn each_fault_is_named_with_a_remedy() {
     for (from, to, named) in [
         ("per_family", "per_famly", "did you mean `per_family`"),
+        ("per_family = 25", "per_family = 2.5", "expected a whole number, 0 or more: `per_family = 2.5`"),
+        ("minimum_delta = 0.03", "minimum_delta = \"x\"", "expected a number"),
         ("name = \"treatment\"", "name = \"base\"", "duplicate arm `base`"),
         ("[52004, 52005]", "[52004, 52004]", "seed 52004 appears twice"),
         ("[52004, 52005]", "[52004, 31001]", "seed 31001 appears twice"),

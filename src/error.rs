@@ -120,6 +120,14 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, c)| c)
 }
 
+/// The candidate that a value was meant to be, where it looks misspelt: nearly the same letters, and not only other digits.
+pub fn misspelt<'a>(value: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let letters = |text: &str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+    let bound = value.chars().count() / 4;
+    let near = nearest(value, candidates)?;
+    (edit_distance(value, near) <= bound && letters(value) != letters(near)).then_some(near)
+}
+
 fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -3,19 +3,26 @@
 
 use super::Finding;
 use super::estimators::Part;
+use super::prose::{self, Adjusted};
 use super::recompute::{Failure, Road};
 use super::sheet::Sheet;
 use super::walk::walk;
 use crate::claims::conflicts;
+use crate::claims::day::Day;
 use crate::claims::derivation::{self, DataSet, Derivation, Estimator, Reference};
-use crate::claims::grounds::{self, Ground};
+use crate::claims::grounds::{self, Evidence, Ground};
 use crate::claims::ledger::{Claim, Population, Status};
 use crate::claims::links::Link;
 use crate::claims::texts::Texts;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What does not hold of the claims of a workspace.
-pub fn check(texts: &Texts, road: &mut Road, sheets: &BTreeMap<(String, DataSet), Sheet>) -> Vec<Finding> {
+pub fn check(
+    texts: &Texts,
+    road: &mut Road,
+    sheets: &BTreeMap<(String, DataSet), Sheet>,
+    adjusted: &Adjusted,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     for claim in &texts.claims {
         let file = &claim.document.path;
@@ -39,10 +46,17 @@ pub fn check(texts: &Texts, road: &mut Road, sheets: &BTreeMap<(String, DataSet)
                 _ => {}
             }
         }
+        // Who writes a claim may live a day ahead of this clock.
+        let tomorrow = crate::clock::now().get(..10).unwrap_or_default().parse::<Day>().map(Day::next);
+        for change in
+            claim.history.iter().filter(|change| tomorrow.as_ref().is_ok_and(|day| change.date > *day))
+        {
+            wrong("dates", format!("the history has an entry of {}, which is yet to come", change.date));
+        }
         if let Some(detail) = status_without_evidence(claim) {
             wrong("status_without_evidence", detail);
         }
-        if let Some(detail) = unsupported(claim, road) {
+        if let Some(detail) = unsupported(claim, road, adjusted) {
             wrong("unsupported_status", detail);
         }
         if claim.population == Population::TasksXTrainSeeds {
@@ -102,17 +116,39 @@ fn status_without_evidence(claim: &Claim) -> Option<String> {
 
 /// Why a held claim is not borne out: all comparisons in its evidence may as well be nothing, or are of picked attempts; or it has
 /// none, and numbers of two arms, or a decision's, or nothing that was measured.
-fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
+fn unsupported(claim: &Claim, road: &mut Road, adjusted: &Adjusted) -> Option<String> {
     if claim.status != Status::Promising && claim.status != Status::Confirmed {
         return None;
     }
     let mut open: Vec<String> = Vec::new();
     let mut alone: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let (mut of_decision, mut measured) = (false, false);
-    let ends: BTreeSet<Reference> =
-        grounds::of(claim).into_iter().flat_map(|reference| road.rests_on(reference)).collect();
-    for reference in &ends {
+    let ends = |references: Vec<&Reference>, road: &Road| -> BTreeSet<Reference> {
+        references.into_iter().flat_map(|reference| road.rests_on(reference)).collect()
+    };
+    let of = Evidence::of(claim);
+    let (evidence, known) = (ends(of.bears, road), ends(of.known, road));
+    let links: Vec<Link> = claim.document.links();
+    let printed = ends(links.iter().filter_map(|link| link.reference.as_ref().ok()).collect(), road);
+    let columns: BTreeSet<String> = printed.iter().filter_map(|end| compared(end, road)).collect();
+    for reference in &evidence {
         let Some((derivation, slug)) = road.declaration(reference) else { continue };
+        // What earlier entries rest on is nothing new under another name.
+        let again = |old: &Reference| {
+            let same = |(own, at): (&Derivation, &str)| at == slug && own.tests_the_same(derivation, "p");
+            old.row == reference.row && road.declaration(old).is_some_and(same)
+        };
+        if known.iter().any(again) {
+            continue;
+        }
+        if let Some(column) =
+            compared(reference, road).filter(|of| !columns.is_empty() && !columns.contains(of))
+        {
+            open.push(format!(
+                "{reference}, of `{column}`, which the changes that the claim prints are not of"
+            ));
+            continue;
+        }
         let none = match Ground::of(derivation, reference) {
             Ground::Change => 0.0,
             Ground::Chance => 0.5,
@@ -132,6 +168,16 @@ fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
             }
         };
         let cited = ["non_inferiority_p", "equivalence_p"].contains(&reference.part.as_str());
+        // Where a family of tests adjusts it, its interval alone is no evidence.
+        let test = Reference { part: "p".into(), ..reference.clone() };
+        let in_family = adjusted.keys().any(|own| prose::same_test(own, &test, road));
+        if in_family
+            && !cited
+            && prose::p_value(&test, &["p"], adjusted, road).flatten().is_none_or(|p| p >= 0.05)
+        {
+            open.push(format!("{reference}, by its adjusted p value"));
+            continue;
+        }
         let mut part = |name: &str| {
             let of = Reference { part: name.into(), ..reference.clone() };
             road.part(&of).ok().as_ref().and_then(Part::get)
@@ -147,11 +193,6 @@ fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
         }
         open.push(reference.to_string());
     }
-    let compared = |road: &Road| {
-        let all = claim.evidence().flat_map(|reference| road.rests_on(reference));
-        let of = |r: Reference| road.declaration(&r).map(|(derivation, _)| Ground::of(derivation, &r));
-        all.filter_map(of).any(|ground| matches!(ground, Ground::Change | Ground::Chance))
-    };
     let (id, status) = (&claim.id, claim.status);
     let why = if !open.is_empty() {
         format!("no interval in its evidence leaves out that nothing changed ({})", open.join("; "))
@@ -160,14 +201,21 @@ fn unsupported(claim: &Claim, road: &mut Road) -> Option<String> {
         format!("its evidence has numbers of {} in `{slug}` and no comparison of them", arms.join(" and "))
     } else if of_decision {
         "its evidence is what a decision's receipt says, and no comparison of rows".to_string()
+    } else if !columns.is_empty() || known.iter().any(|end| compared(end, road).is_some()) {
+        "no comparison, or none that is new, is in its evidence".to_string()
     } else if !measured {
-        "no number in its evidence was measured here and is new".to_string()
-    } else if compared(road) {
-        "no comparison is new in its evidence".to_string()
+        "no number in its evidence was measured here".to_string()
     } else {
         return None;
     };
     Some(format!("claim `{id}` is {status:?}, and {why}"))
+}
+
+/// The column of a number that compares two arms.
+pub fn compared(reference: &Reference, road: &Road) -> Option<String> {
+    let (derivation, _) = road.declaration(reference)?;
+    let compares = matches!(Ground::of(derivation, reference), Ground::Change | Ground::Chance);
+    compares.then(|| grounds::column(derivation).to_string())
 }
 
 /// Training seeds among the attempts that a number is worked out from; `None` for numbers of other kinds, and while there are no rows.

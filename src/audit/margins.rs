@@ -2,7 +2,7 @@
 //! interval, and the legs of non-inferiority and equivalence.
 
 use super::decision::{ALONE, Judged, Leg, settle, settle_part};
-use super::distributions::{t_between, t_quantile_95};
+use super::distributions::{t_above, t_quantile_95};
 use super::estimators::{Part, Parts};
 use super::paired::{SAME, Spread};
 
@@ -115,7 +115,7 @@ pub(super) fn within_margin(spread: &Spread, margin: f64) -> Result<(f64, f64), 
 
 /// P(T ≥ t).
 fn tail(t: f64, df: usize) -> f64 {
-    0.5 * (1.0 - t_between(t, df.max(1) as u64))
+    t_above(t, df.max(1) as u64)
 }
 
 /// The ends of the pooled interval: the recorded ones where they agree with this road's.

@@ -227,8 +227,9 @@ pub fn audit(workspace: &Path, options: Options) -> Result<AuditReport> {
     road.prepare(
         printed.iter().filter_map(|link| link.reference.as_ref().ok()).chain(&of_book).chain(evidence),
     );
-    findings.extend(ledger::check(&texts, &mut road, &sheets));
-    findings.extend(prose::check(&texts, &mut road));
+    let adjusted = prose::adjusted(&texts, &mut road);
+    findings.extend(ledger::check(&texts, &mut road, &sheets, &adjusted));
+    findings.extend(prose::check(&texts, &mut road, &adjusted));
     let mut verdicts = Vec::new();
     for link in printed {
         let place = format!("{}:{}", link.file, link.line);

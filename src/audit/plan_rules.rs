@@ -12,6 +12,7 @@ use super::{
 use crate::claims::front_matter::Document;
 use crate::claims::report::{Lifecycle, Log, ReportFront, Verdict};
 use crate::claims::texts::ExperimentText;
+use crate::claims::wording;
 use crate::episode::columns::RowAt;
 use crate::experiment::{Plan, Stage, lock};
 use serde_json::Value;
@@ -304,6 +305,14 @@ fn verdict(case: &Case) -> Vec<Finding> {
         findings.extend(verdicts::contradictions(&log.document, stated, &then));
     }
     for amendment in &case.plan.amendments {
+        // An amendment links no number, so none bears its words out.
+        findings.extend(wording::claims(&amendment.text).first().map(|_| {
+            let detail = format!(
+                "the amendment of {} says how a comparison came out, and links no number: say so in the report",
+                amendment.date
+            );
+            Finding::new("significant", &format!("data/{}/experiment.toml", case.slug), None, detail)
+        }));
         let stood = |word: &str| before.iter().any(|earlier| earlier.outcome == word);
         let other = verdicts::others(&amendment.text, stated).into_iter().find(|(_, word)| !stood(word));
         findings.extend(other.map(|(_, word)| {

@@ -2,7 +2,7 @@
 //! rounds to it. Works on the exact decimal digits of the value, as text.
 
 /// Words that would change the scale of the digits before them, in small letters.
-const SCALES: [&str; 36] = [
+const SCALES: [&str; 46] = [
     "hundred",
     "hundreds",
     "thousand",
@@ -39,10 +39,21 @@ const SCALES: [&str; 36] = [
     "ppb",
     "bps",
     "pp",
+    "bp",
+    "mille",
+    "kilo",
+    "thou",
+    "grand",
+    "gross",
+    "fold",
+    "halves",
+    "thirds",
+    "fifths",
 ];
 
-/// Most digits after the point.
+/// Most digits after the point, and before it.
 const DECIMALS: usize = 12;
+const DIGITS: usize = 15;
 
 /// A printed atom taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +116,11 @@ pub fn parse(text: &str) -> Result<Printed, String> {
     };
     if !grouped_well || !fraction.is_none_or(digits_only) {
         return Err(format!("`{text}` is not one printed number"));
+    }
+    if groups.concat().trim_start_matches('0').len() > DIGITS {
+        return Err(format!(
+            "`{text}` has more than {DIGITS} digits before the point, which no value is known to"
+        ));
     }
     if fraction.is_some_and(|fraction| fraction.len() > DECIMALS) {
         return Err(format!("`{text}` has more than {DECIMALS} decimals, which no value is known to"));
@@ -330,6 +346,7 @@ mod tests {
             "5××",
             "5×%",
             "0.1234567890123",
+            "10937500000000000000",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

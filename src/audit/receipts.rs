@@ -54,6 +54,16 @@ fn training(case: &Case) -> Vec<Finding> {
         .filter(|row| sheet.whole(*row, "train_seed") == Some(seed))
         .collect();
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return stated.wrong };
+    // Neither a loss nor a norm is below zero, and the plan's learning rate is the highest.
+    for (at, row) in rows.iter().enumerate() {
+        let of = |column: &str| number(&sheet.cell(*row, column)).unwrap_or(0.0);
+        let most = case.plan.training.learning_rate * (1.0 + 1e-6);
+        if of("loss") < 0.0 || of("grad_norm") < 0.0 || !(0.0..=most).contains(&of("learning_rate")) {
+            let file = format!("data/{}/training/{seed}.parquet", case.slug);
+            let detail = "a loss or norm is below zero, or the learning rate is not within the plan's".into();
+            stated.wrong.push(Finding::new("training", &file, Some(at + 1), detail));
+        }
+    }
     let of = |row: &RowAt, column: &str| json!(number(&sheet.cell(*row, column)));
     // A sum beyond 64 bits is no number that a receipt may state.
     let tokens: i128 = rows.iter().filter_map(|row| sheet.whole(*row, "tokens")).map(i128::from).sum();

@@ -5,11 +5,13 @@ use super::estimators::{self, Part, Parts};
 use super::families;
 use super::lookup;
 use super::sheet::{self, Sheet};
-use super::walk::{Attempt, walk};
+use super::walk::{self, Attempt, walk};
 use crate::claims::declare;
 use crate::claims::derivation::{DataSet, Derivation, Estimator, Reference};
 use crate::claims::formula::Formula;
 use crate::claims::texts::Texts;
+use crate::episode::row::Cell;
+use crate::error::misspelt;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -137,11 +139,36 @@ impl<'a> Road<'a> {
     fn meant(&self, derivation: &Derivation, slug: &str) -> Result<(), Failure> {
         let wrong = |error: crate::error::Error| Failure::Wrong(error.to_string().replace('\n', " "));
         declare::check(derivation).map_err(wrong)?;
+        self.spelt(derivation, slug)?;
         if derivation.margin.is_none() {
             return Ok(());
         }
         let plan = lookup::toml_file(self.workspace, &format!("data/{slug}/experiment.toml"));
         declare::fixed_beforehand(derivation, &plan.unwrap_or_default()).map_err(wrong)
+    }
+
+    /// A condition on a text that no row has, where rows have nearly that one, chooses nothing by mistake.
+    fn spelt(&self, derivation: &Derivation, slug: &str) -> Result<(), Failure> {
+        let Some(sheet) = self.sheets.get(&(slug.to_string(), derivation.data)) else { return Ok(()) };
+        let of = derivation.of.as_deref().or(walk::default_column(derivation.estimator));
+        let asked = derivation.filter.iter().map(|(column, accepts)| (column.as_str(), accepts));
+        for (column, accepts) in asked.chain(of.zip(derivation.is.as_ref())) {
+            let missing = accepts.values().iter().filter_map(|cell| match cell {
+                Cell::Text(text) if !sheet.holds_text(column, text) => Some(text.as_str()),
+                _ => None,
+            });
+            for text in missing {
+                let texts = sheet.texts(column);
+                let Some(near) = misspelt(text, texts.iter().copied()) else { continue };
+                let plan = lookup::toml_file(self.workspace, &format!("data/{slug}/experiment.toml"));
+                if !plan.unwrap_or_default().to_string().contains(&format!("\"{text}\"")) {
+                    return Err(Failure::Wrong(format!(
+                        "no row has `{text}` in `{column}`, and some have `{near}`"
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The declaration of a reference and the experiment whose data it reads.

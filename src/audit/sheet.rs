@@ -58,6 +58,13 @@ impl Sheet {
             .collect()
     }
 
+    /// Whether a row has this text in a column.
+    pub fn holds_text(&self, column: &str, text: &str) -> bool {
+        let at = self.columns.get(column).copied().unwrap_or(usize::MAX);
+        let mut values = self.files.iter().filter_map(|file| file.columns.values(at));
+        values.any(|values| values.different_texts().any(|there| there == text))
+    }
+
     /// Every row with its file's path and its number in the file, from 1.
     pub fn rows(&self) -> impl Iterator<Item = (&str, usize, RowAt<'_>)> {
         self.files

@@ -23,6 +23,7 @@ pub fn check(case: &Case) -> Vec<Finding> {
     findings.extend(servers(case).into_findings());
     findings.extend(agreement::ends(case.episodes, case.calls));
     findings.extend(calls(case).into_findings());
+    findings.extend(unwritten(case).into_findings());
     findings
 }
 
@@ -286,6 +287,44 @@ fn calls<'a>(case: &Case<'a>) -> Gathered<'a> {
             let most = harness.answer_tokens;
             wrong.add(file, at, || {
                 format!("`completion_tokens` is {tokens}, the plan gives a turn at most {most}")
+            });
+        }
+    }
+    wrong
+}
+
+/// Columns of a native episode that nothing here writes, and those about thoughts where the plan has no budget for any.
+fn unwritten<'a>(case: &Case<'a>) -> Gathered<'a> {
+    const NEVER: [&str; 11] = [
+        "tier",
+        "stratum",
+        "partial",
+        "select_score",
+        "scaffold_version",
+        "tool_calls",
+        "tool_failures",
+        "repaired_calls",
+        "solved_ms",
+        "exit_code",
+        "enforced",
+    ];
+    const OF_THOUGHTS: [&str; 3] = ["think_tokens", "forced_close", "naturally_closed"];
+    let sheet = case.episodes;
+    let mut wrong = Gathered::new("row_not_of_plan");
+    for (file, at, row) in sheet.rows().filter(|(_, _, row)| sheet.text(*row, "scaffold") == "native") {
+        let harness = &case.plan.harness;
+        let harness = if sheet.text(row, "arm") == HARVEST { &harness.harvest } else { &harness.evaluate };
+        let thoughts = OF_THOUGHTS.iter().filter(|_| harness.think_tokens.is_none());
+        for column in NEVER.iter().chain(thoughts) {
+            let has = sheet.cell(row, column);
+            if !has.is_null() {
+                wrong.add(file, at, || format!("`{column}` is `{has}`, and no episode of this plan has one"));
+            }
+        }
+        let evidence = sheet.text(row, "evidence");
+        if evidence != "deployable" {
+            wrong.add(file, at, || {
+                format!("`evidence` is `{evidence}`, and native episodes are `deployable`")
             });
         }
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 const WORDS: [&str; 4] = ["inconclusive", "positive", "negative", "design-negative"];
 /// What names the verdict, and how it goes on to the word itself.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 11] = [
     "outcome",
     "verdict",
     "conclusion",
@@ -20,11 +20,23 @@ const NAMES: [&str; 10] = [
     "overall result",
     "end result",
     "decision",
+    "rule",
     "study",
     "trial",
 ];
-const VERBS: [&str; 9] =
-    [" is ", " was ", ": ", " remains ", " turned out ", " came out ", " came out as ", " stands at ", " | "];
+const VERBS: [&str; 11] = [
+    " is ",
+    " was ",
+    ": ",
+    " remains ",
+    " turned out ",
+    " came out ",
+    " came out as ",
+    " stands at ",
+    " | ",
+    " gives ",
+    " says ",
+];
 /// What makes a rule of a sentence: "the outcome is positive when every leg holds".
 const CONDITIONS: [&str; 6] = ["when ", "if ", "unless ", "only ", "where ", "as soon as "];
 /// What leaves open what it stands before.
@@ -121,7 +133,7 @@ fn flat(prose: &str) -> (String, Vec<usize>) {
 
 fn states(before: &str, after: &str) -> bool {
     let whole = !after.starts_with(|c: char| c.is_alphanumeric() || c == '-') && !before.ends_with('-');
-    let marks = ['*', '_', '`'];
+    let marks = ['*', '_', '`', '"', '\u{201c}', '\u{201d}'];
     let bare = before.trim_end_matches(marks);
     let emphasised = before.ends_with(marks) && after.starts_with(marks) && bare.trim_end().ends_with(':');
     let rest = after.trim_start_matches(marks).trim_start();
@@ -183,6 +195,7 @@ mod tests {
         check("The outcome turned out positive. The final result is *positive*.", 2);
         check("The experiment came out as positive.", 1);
         check("| **verdict** | positive |", 1);
+        check("The outcome is \u{201c}positive\u{201d}. The rule gives **positive**.", 2);
         check("A positive outcome would need more tasks; no positive verdict follows.", 0);
         check("A positive outcome means that every leg holds.", 0);
         check("If the outcome is positive, we deploy; on one seed the result was positive.", 0);

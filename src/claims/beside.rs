@@ -42,6 +42,16 @@ pub(crate) const SCALES: &[&str] = &[
     "ppb",
     "bps",
     "pp",
+    "bp",
+    "mille",
+    "kilo",
+    "thou",
+    "grand",
+    "gross",
+    "fold",
+    "halves",
+    "thirds",
+    "fifths",
 ];
 /// Single letters that do the same: thousand, million and so on, and `x` for `×`.
 const LETTERS: &[&str] = &["k", "K", "M", "G", "T", "B", "x", "X"];
@@ -85,6 +95,8 @@ pub(super) fn find(text: &str, links: &[(Range<usize>, &str)]) -> Vec<Option<(St
 const OWN: &str =
     "a linked number stands by itself: print all of it inside the brackets, or put a word between";
 const SIGN: &str = "the sign is part of the number: write it inside the brackets";
+const TURNED: &str =
+    "say what the number says: it rose by a number with a plus, and fell by one with a minus";
 /// The remedy for a scale beside or within the brackets.
 pub(super) const WHOLE: &str =
     "print the number as it is, with `%` or `×` inside the brackets where it needs one";
@@ -95,8 +107,18 @@ fn trouble(what: &str, hint: &'static str) -> Trouble {
     Some((what.to_string(), hint))
 }
 
-/// What follows the number.
+/// What follows the number, also behind the brackets that it stands in.
 fn right(after: &[char], printed: &str) -> Trouble {
+    let closed = after.iter().take_while(|c| matches!(c, ')' | ']')).count();
+    if closed > 0 {
+        let rest = &after[closed..];
+        return match rest.first() {
+            Some(c) if PARTS.contains(c) => {
+                trouble(&format!("`{c}` follows the number outside its brackets"), WHOLE)
+            }
+            _ => multiplied(rest),
+        };
+    }
     match after.first() {
         Some(&LINK) => return trouble("another linked number follows without a blank", OWN),
         Some(&ENTITY) => {
@@ -187,6 +209,19 @@ fn multiplied(rest: &[char]) -> Trouble {
 
 /// What comes before the number; nearest character first.
 fn left(before: &[char], printed: &str) -> Trouble {
+    if let Some(found) = turned(before, printed) {
+        return found;
+    }
+    if before.first() == Some(&'(') {
+        let outside: Vec<char> = before.iter().skip_while(|c| **c == '(').copied().collect();
+        let alone = outside.get(1).is_none_or(|c| c.is_whitespace() || *c == BORDER);
+        return match outside.first() {
+            Some(c) if SIGNS.contains(c) && alone => {
+                trouble(&format!("the sign `{c}` stands before the number, outside its brackets"), SIGN)
+            }
+            _ => None,
+        };
+    }
     match before.first() {
         Some(&ENTITY) => {
             return trouble("a character reference stands before the number", "write the character itself");
@@ -218,6 +253,38 @@ fn left(before: &[char], printed: &str) -> Trouble {
         return None;
     }
     spaced(before, printed)
+}
+
+/// "Fell by" before a number with a plus, and "rose by" before one with a minus.
+fn turned(before: &[char], printed: &str) -> Option<Trouble> {
+    const FALLS: [&str; 12] = [
+        "fell",
+        "falls",
+        "dropped",
+        "drops",
+        "decreased",
+        "decreases",
+        "declined",
+        "declines",
+        "lowered",
+        "lowers",
+        "reduced",
+        "lost",
+    ];
+    const RISES: [&str; 10] =
+        ["rose", "rises", "gained", "gains", "increased", "increases", "grew", "grows", "raised", "raises"];
+    let blanks = |from: &[char]| from.iter().take_while(|c| c.is_whitespace()).count();
+    let rest = &before[blanks(before)..];
+    let by = back(rest);
+    let rest = &rest[by.chars().count()..];
+    let verb = back(&rest[blanks(rest)..]).to_lowercase();
+    let other = match printed.chars().next() {
+        Some('+') => FALLS.contains(&verb.as_str()),
+        Some('-' | '\u{2212}') => RISES.contains(&verb.as_str()),
+        _ => false,
+    };
+    (by == "by" && other)
+        .then(|| trouble(&format!("`{verb} by` says the opposite of the number's sign"), TURNED))
 }
 
 /// What comes before the number with a blank between.

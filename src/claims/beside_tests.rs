@@ -212,3 +212,30 @@ proptest! {
         prop_assert!(!wrong || found.links.iter().any(|link| link.beside.is_some()), "{:?} shows {:?}", text, shown);
     }
 }
+
+#[test]
+fn brackets_around_a_number_shield_nothing() {
+    refused("(N)%", "`%`");
+    refused("((N))% of it", "`%`");
+    refused("(N) × 10", "×");
+    refused("−(N)", "sign");
+    for text in ["(N)", "(N) of them", "a change (N), and", "see (N) – more"] {
+        assert_eq!(reasons(&text.replace('N', N)), [] as [&str; 0], "{text}");
+    }
+}
+
+#[test]
+fn a_verb_says_what_the_sign_says() {
+    for (verb, number, honest) in [
+        ("fell by", "+0.11", false),
+        ("rose by", "\u{2212}0.11", false),
+        ("lowers by", "+0.11", false),
+        ("fell by", "\u{2212}0.11", true),
+        ("rose by", "+0.11", true),
+        ("rose by", "0.11", true),
+        ("stands by", "+0.11", true),
+    ] {
+        let found = reasons(&format!("The score {verb} [{number}](derive:a.b) in all."));
+        assert_eq!(found.is_empty(), honest, "{verb} {number}: {found:?}");
+    }
+}

@@ -10,7 +10,9 @@ use super::select::{Chosen, Selection, select};
 use super::texts::Texts;
 use super::value::{Derived, Evaluated, Number};
 use super::{compose, declare};
-use crate::error::{Error, Problem, Result, nearest};
+use crate::episode::columns::Values;
+use crate::episode::row::Cell;
+use crate::error::{Error, Problem, Result, misspelt, nearest};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -277,6 +279,7 @@ fn derive(
     }
     let table = store.table(slug, derivation.data)?;
     never_written(&table, derivation)?;
+    spelt(store, slug, &table, derivation)?;
     let selection = select(&table, derivation)?;
     let empty = table.files.iter().all(|file| file.rows.is_empty());
     let missing_arm = missing_arm(store, slug, derivation, &selection, empty)?;
@@ -305,6 +308,34 @@ fn derive(
         rows.insert(label.clone(), evaluate(derivation, &table, &group, &reference.key_text()));
     }
     Ok(Derived { total, rows, sources: selection.sources })
+}
+
+/// A text in `where` or `is` that no row has, and that is nearly one that rows have: nothing would be chosen by it.
+fn spelt(store: &Store, slug: &str, table: &Table, derivation: &Derivation) -> Result<()> {
+    let of = declare::column(derivation).zip(derivation.is.as_ref());
+    let wheres = derivation.filter.iter().map(|(column, accepts)| (column.as_str(), accepts));
+    for (column, accepts) in wheres.chain(of) {
+        let Some(position) = table.position(column) else { continue };
+        let known = || {
+            table.files.iter().filter_map(|file| file.rows.values(position)).flat_map(Values::different_texts)
+        };
+        for cell in accepts.values() {
+            let Cell::Text(text) = cell else { continue };
+            if known().any(|there| there == text) {
+                continue;
+            }
+            let Some(near) = misspelt(text, known()) else { continue };
+            // What the plan names may still be to come.
+            let plan = store.object(&format!("data/{slug}/experiment.toml"))?;
+            let planned = plan.is_some_and(|plan| plan.value.to_string().contains(&format!("\"{text}\"")));
+            if !planned {
+                return Err(Error::invalid(format!("no row has `{text}` in `{column}`"))
+                    .at("where")
+                    .hint(format!("did you mean `{near}`?")));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A column that no row has was never written; with `nulls = "zero"` it would be 0 all the same.

@@ -355,14 +355,18 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-/// Refuses a margin on the metric of a plan that is wider than the plan's own bar: nobody fixed it beforehand.
+/// Refuses a margin on the metric of a plan, or on another rate where that is one, that is wider than the plan's own bar:
+/// nobody fixed it beforehand.
 pub fn fixed_beforehand(derivation: &Derivation, plan: &Value) -> Result<()> {
     let decision = plan.get("decision");
     let metric = decision.and_then(|decision| decision.get("metric")?.get("of")?.as_str());
+    let own = derivation.of.as_deref().unwrap_or("reward");
+    let rate = |of: &str| data::columns(derivation.data).is_some_and(|columns| is_rate(columns, of));
+    let bound = |metric: &str| metric == own || rate(metric) && (rate(own) || derivation.is.is_some());
     let bar = ["margin", "minimum_delta"]
         .into_iter()
         .find_map(|key| Some((key, decision?.get(key)?.as_f64()?)))
-        .filter(|_| metric == Some(derivation.of.as_deref().unwrap_or("reward")));
+        .filter(|_| metric.is_some_and(bound));
     match (derivation.margin, bar) {
         (Some(margin), Some((key, widest))) if margin > widest => Err(Error::invalid(format!(
             "the margin {margin} is wider than the plan's `{key}` of {widest}: nobody fixed it beforehand"

@@ -2,7 +2,7 @@
 //! here; whether they do is for `claims check` and the audit, each from its own numbers.
 
 use super::derivation::{DataSet, Derivation, Estimator, Reference};
-use super::ledger::{Claim, Status};
+use super::ledger::{Change, Claim, Status};
 use crate::episode::row::Cell;
 use std::collections::BTreeSet;
 
@@ -81,25 +81,31 @@ fn arms(derivation: &Derivation, reference: &Reference) -> BTreeSet<String> {
     named.chain(reference.row.clone().filter(|_| by_arm)).collect()
 }
 
-/// The references that have to bear out the status that a claim has: all of them, or, where the last change raised it from one held
-/// status to another, those that came with it and that no earlier entry names.
-pub fn of(claim: &Claim) -> Vec<&Reference> {
-    let number = |reference: &Reference| Reference { part: String::new(), ..reference.clone() };
-    let held = |status| matches!(status, Status::Promising | Status::Confirmed);
-    let raised = claim
-        .history
-        .windows(2)
-        .rposition(|pair| held(pair[0].status) && held(pair[1].status) && pair[0].status != pair[1].status);
-    let Some(raised) = raised.filter(|at| claim.history[at + 1].status == claim.status) else {
-        return claim.evidence().collect();
-    };
-    let (before, after) = claim.history.split_at(raised + 1);
-    let known: BTreeSet<Reference> = before.iter().flat_map(|change| &change.evidence).map(number).collect();
-    after
-        .iter()
-        .flat_map(|change| &change.evidence)
-        .filter(|reference| !known.contains(&number(reference)))
-        .collect()
+/// The evidence that has to bear out the status that a claim has.
+pub struct Evidence<'a> {
+    /// All of it; or, where the last change raised the claim from one held status to another, what came with it.
+    pub bears: Vec<&'a Reference>,
+    /// What earlier entries name, where the claim was raised: none of it, under any name, bears it out again.
+    pub known: Vec<&'a Reference>,
+}
+
+impl<'a> Evidence<'a> {
+    /// The evidence of a claim.
+    pub fn of(claim: &'a Claim) -> Evidence<'a> {
+        let held = |status| matches!(status, Status::Promising | Status::Confirmed);
+        let raised = claim.history.windows(2).rposition(|pair| {
+            held(pair[0].status) && held(pair[1].status) && pair[0].status != pair[1].status
+        });
+        let at = raised.filter(|at| claim.history[at + 1].status == claim.status).map_or(0, |at| at + 1);
+        let (before, after) = claim.history.split_at(at);
+        let of = |changes: &'a [Change]| changes.iter().flat_map(|change| &change.evidence).collect();
+        Evidence { bears: of(after), known: of(before) }
+    }
+}
+
+/// The column that a comparison is of.
+pub fn column(derivation: &Derivation) -> &str {
+    derivation.of.as_deref().unwrap_or("reward")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The ledger: what reports and claims state, the derivations behind every number in them, and
 //! the check that what is printed is what the rows give. Knows nothing of HTML.
 
+mod as_read;
 pub(crate) mod beside;
 pub mod book;
 pub mod check;

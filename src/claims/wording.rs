@@ -1,6 +1,7 @@
 //! Words that need a number beside them: what is called significant, the same, or no worse. Only turns of phrase are found
 //! here; whether the numbers bear them out is for `claims check` and the audit, each from its own.
 
+use super::as_read::as_read;
 use super::code;
 use regex::{Match, Regex};
 use std::ops::Range;
@@ -15,6 +16,10 @@ pub enum Says {
     Same,
     /// That one arm is not worse.
     NoWorse,
+    /// That an interval leaves zero out.
+    LeavesZeroOut,
+    /// That an interval holds zero.
+    HoldsZero,
 }
 
 /// A turn of phrase, and where it stands.
@@ -24,7 +29,9 @@ pub struct Statement {
     pub says: Says,
     /// Its first byte.
     pub at: usize,
-    /// Its sentence: the numbers cited here are the ones that it means.
+    /// Its clause, where the sentence sets others against it ("…, but …"); the numbers cited here are the ones that it means.
+    pub clause: Range<usize>,
+    /// Its sentence, whose numbers it means where its clause cites none.
     pub sentence: Range<usize>,
 }
 
@@ -46,10 +53,25 @@ static PHRASES: LazyLock<Vec<(Says, Regex)>> = LazyLock::new(|| {
             Says::Significant,
             r"\b(?:reliabl[ey]|clearly|a clear|demonstrabl[ey]|provabl[ey]|conclusively|definitely) (?:better|worse|beats?|beaten|outperform\w*|improve\w*|gains?|superior|wins?)\b",
         ),
-        (Says::Significant, r"\bp(?:[ -]values?)? ?(?:<|≤|below|under|less than|smaller than) ?0?\.\d"),
+        (
+            Says::Significant,
+            r"\bp(?:[ -]values?)?[ ()=]*(?:is |was |lies |stays )?(?:<|≤|below|under|less than|smaller than) ?0?\.\d",
+        ),
+        (Says::Significant, r"\bp(?:[ -]values?)?[ ()]*(?:=|of|is) ?0?\.0[0-4]"),
+        (Says::Significant, r"\bchance (?:is|was) ruled out\b|\b(?:chance|luck|noise) (?:cannot|can't|does not) explain\b|\btoo large to be (?:chance|luck|noise)\b"),
+        (Says::Significant, r"\breach\w* the 0?\.05 level\b|\bcross\w* the threshold of significance\b"),
+        (Says::Significant, r"\bnull(?: hypothesis)? (?:is|was|can be|must be|has to be) rejected\b|\breject\w* (?:the |this |that )?null\b"),
+        (Says::Significant, r"\b(?:difference|gain|effect|improvement|change) (?:is|was) (?:\w+ly )?real\b"),
         (Says::Same, r"\bno (?:\w+ )?differences?\b"),
-        (Says::Same, r"\bno (?:\w+ )?effects?\b"),
-        (Says::Same, r"\bno (?:\w+ )?change in (?:the )?(?:reward|score|accuracy|performance|solve rate)"),
+        (
+            Says::Same,
+            r"\bno (?:\w+ )?effects?(?: (?:on|in|of|at|for|upon|over|whatsoever|here|overall|either|beyond|to|between|was|is|were|are|by|from|and|or|that)\b|[.,;:!?)\n]|$)",
+        ),
+        (Says::Same, r"\b(?:zero|nil|negligible) effects?\b|\beffects? (?:is|are|was|were) (?:zero|nil|negligible)\b"),
+        (Says::Same, r"(?:\b(?:do|does|did) not|n't) differ(?:$|[.,;:!?)\n]| in | on | at | overall| from )"),
+        (Says::Same, r"\bcomparable to the (?:base|baseline|treatment)\b|\bmatch(?:es|ed)? the (?:base|baseline)\b"),
+        (Says::Same, r"\b(?:reward|score|accuracy|performance|solve rate)s? (?:is|are|was|were|stays?|stayed|remains?|remained) (?:unchanged|the same)\b"),
+        (Says::Same, r"\bthe same (?:mean )?(?:reward|score|accuracy|performance|solve rate) as\b"),
         (Says::Same, &format!(r"\b(?:is|are|was|were|be|being|remain\w*|stay\w*) {manner}(?:equivalent|interchangeable)\b")),
         (Says::Same, r"\bindistinguishable\b"),
         (Says::Same, r"\bon (?:a )?par\b"),
@@ -63,10 +85,19 @@ static PHRASES: LazyLock<Vec<(Says, Regex)>> = LazyLock::new(|| {
         ),
         (Says::Same, r"\b(?:equally|just as) (?:good|well|capable|strong|accurate|often)\b"),
         (Says::NoWorse, r"\bno (?:\w+ )?(?:regressions?|harm|degradations?|deterioration)\b"),
-        (Says::NoWorse, r"(?:\b(?:not|never|without|cannot)|n't) (?:regress|degrad|harm|hurt)\w*"),
+        (Says::NoWorse, r"(?:\b(?:not|never|without|cannot)|n't) (?:regress|degrad|harm|hurt|fall|fell|drop|decreas|declin|suffer)\w*"),
         (Says::NoWorse, r"(?:\b(?:not|no|never)|n't) (?:any |get |become |made )*worse\b"),
-        (Says::NoWorse, r"\bnon-?inferior\b"),
+        (Says::NoWorse, r"\bno \w+ (?:got|gets|is|was|became|becomes) worse\b"),
+        (Says::NoWorse, r"\bno (?:loss|drop|decrease|decline) (?:of|in) (?:the )?(?:mean )?(?:reward|score|accuracy|performance|solve rate|capability)"),
+        (Says::NoWorse, r"\bnon-?inferior\b|\bnot inferior\b"),
         (Says::NoWorse, r"\bat least as (?:good|well|capable|strong|accurate|often)\b"),
+        (Says::NoWorse, r"\bas (?:good|well|capable|strong|accurate) as the (?:base|baseline|treatment)\b"),
+        (Says::NoWorse, r"\bpreserv(?:e|es|ed|ing) (?:the )?(?:reward|score|accuracy|performance|solve rate)"),
+        (
+            Says::LeavesZeroOut,
+            r"\bzero (?:lies|is) outside\b|\b(?:exclud\w*|leav\w* out|(?:do|does|did) not (?:include|contain|span|cross|reach|cover)|(?:lies?|stays?|is|are) (?:wholly |entirely )?(?:above|below|clear of|away from)) (?:zero\b|0(?:$|[^.\d]|\.(?:$|\D)))|\bleav\w* (?:zero|0) out\b",
+        ),
+        (Says::HoldsZero, r"\b(?:includ|contain|span|cross|straddl|cover|hold)\w* (?:zero\b|0(?:$|[^.\d]|\.(?:$|\D)))"),
     ]
     .map(|(says, pattern)| (says, Regex::new(pattern).expect("a pattern of this file")))
     .into()
@@ -80,12 +111,12 @@ const EXTENTS: [&str; 20] = [
 /// What makes a comparison of such an extent again, as in "a significant cost reduction".
 const CHANGES: [&str; 8] =
     ["saving", "reduction", "improvement", "gain", "increase", "decrease", "drop", "advantage"];
-/// What else than arms may be the same or no worse.
-const THINGS: [&str; 23] = [
-    "byte", "bytes", "hash", "hashes", "file", "files", "copy", "copies", "family", "families", "code",
-    "build", "builds", "page", "pages", "format", "flag", "option", "prompt", "prompts", "update", "matrix",
-    "suite",
+/// What else than arms may be the same or no worse: where it follows, and where it is what the sentence is about.
+const THINGS: [&str; 22] = [
+    "byte", "bytes", "hash", "hashes", "file", "files", "copy", "copies", "code", "build", "builds", "page",
+    "pages", "format", "prompt", "prompts", "update", "matrix", "suite", "order", "sampling", "decoding",
 ];
+const SUBJECTS: [&str; 8] = ["flag", "flags", "option", "options", "command", "commands", "step", "steps"];
 /// What makes a sentence one about arms all the same.
 const OF_ARMS: [&str; 16] = [
     "arm",
@@ -106,18 +137,20 @@ const OF_ARMS: [&str; 16] = [
     "solved",
 ];
 
-/// What a paragraph claims, in the order of its text; a sentence that says the same thing twice says it once.
+/// What a paragraph claims, in the order of its text; a clause that says the same thing twice says it once.
 pub fn claims(prose: &str) -> Vec<Statement> {
     let (lower, places) = as_read(prose);
     let mut found: Vec<Statement> = Vec::new();
     for (says, pattern) in PHRASES.iter() {
         for phrase in pattern.find_iter(&lower).filter(|phrase| means(*says, &lower, phrase)) {
-            let sentence = sentence_around(&lower, phrase.start());
             // What was left out at the end of a sentence, such as a link, is of it.
-            let end = places.get(sentence.end).copied().unwrap_or(prose.len());
-            let sentence = places[sentence.start]..end;
-            if found.iter().all(|other| (other.says, &other.sentence) != (*says, &sentence)) {
-                found.push(Statement { says: *says, at: places[phrase.start()], sentence });
+            let there =
+                |part: Range<usize>| places[part.start]..places.get(part.end).copied().unwrap_or(prose.len());
+            let sentence = sentence_around(&lower, phrase.start());
+            let clause = there(clause_around(&lower, sentence.clone(), phrase.start()));
+            let sentence = there(sentence);
+            if found.iter().all(|other| (other.says, &other.clause) != (*says, &clause)) {
+                found.push(Statement { says: *says, at: places[phrase.start()], clause, sentence });
             }
         }
     }
@@ -125,77 +158,8 @@ pub fn claims(prose: &str) -> Vec<Statement> {
     found
 }
 
-/// Most bytes of a link's target, and of a sentence around a turn of phrase, that are looked at.
+/// Most bytes of a sentence around a turn of phrase that are looked at.
 const REACH: usize = 2048;
-
-/// A text as a reader sees it: in lower case, one blank between words, without marks of emphasis, link targets and characters of no
-/// width; apostrophes, hyphens and ligatures as on a keyboard, simple character references read; items of lists and rows of tables
-/// on lines of their own; and for each byte where it came from.
-fn as_read(prose: &str) -> (String, Vec<usize>) {
-    let (mut out, mut places) = (String::with_capacity(prose.len()), Vec::with_capacity(prose.len()));
-    let mut skip = 0;
-    for (at, c) in prose.char_indices() {
-        if at < skip {
-            continue;
-        }
-        let mut c = c;
-        if let Some((read, end)) = (c == '&').then(|| reference(&prose[at..])).flatten() {
-            (c, skip) = (read, at + end);
-        }
-        match c {
-            '\n' if opens_a_line(prose[at..].trim_start()) => {
-                if out.ends_with(' ') {
-                    out.pop();
-                    places.pop();
-                }
-                out.push('\n');
-            }
-            ']' => skip = at + 1 + target(&prose[at + 1..]),
-            '[' | '*' | '_' | '~' | '\u{ad}' | '\u{34f}' | '\u{200b}'..='\u{200f}' => {}
-            '\u{2060}'..='\u{2064}' | '\u{feff}' => {}
-            '\u{2018}' | '\u{2019}' | '\u{2bc}' => out.push('\''),
-            '\u{2010}'..='\u{2012}' => out.push('-'),
-            '\u{fb00}' => out.push_str("ff"),
-            '\u{fb01}' => out.push_str("fi"),
-            '\u{fb02}' => out.push_str("fl"),
-            '\u{fb03}' => out.push_str("ffi"),
-            '\u{fb04}' => out.push_str("ffl"),
-            c if c.is_whitespace() && out.ends_with([' ', '\n']) => {}
-            c if c.is_whitespace() => out.push(' '),
-            c => out.push(c.to_ascii_lowercase()),
-        }
-        places.resize(out.len(), at);
-    }
-    (out, places)
-}
-
-/// Whether a line is an item of a list, a row of a table, a heading or a quotation.
-fn opens_a_line(line: &str) -> bool {
-    ["- ", "* ", "+ ", "|", "#", ">"].iter().any(|mark| line.starts_with(mark))
-}
-
-/// The character of a reference such as `&nbsp;` or `&#105;` at the start of a text, and its length.
-fn reference(text: &str) -> Option<(char, usize)> {
-    let end = text.bytes().take(9).position(|byte| byte == b';')?;
-    let named = text.get(1..end)?;
-    let number = named.strip_prefix('#').and_then(|digits| match digits.strip_prefix(['x', 'X']) {
-        Some(hex) => u32::from_str_radix(hex, 16).ok(),
-        None => digits.parse().ok(),
-    });
-    let read = match named {
-        "shy" => '\u{ad}',
-        "nbsp" => ' ',
-        _ => char::from_u32(number?)?,
-    };
-    Some((read, end + 1))
-}
-
-/// The length of the `(…)` behind the `]` of a link; 0 where there is none.
-fn target(text: &str) -> usize {
-    let inside = |byte: &u8| *byte != b'\n' && *byte != b')';
-    let length = text.bytes().take(REACH).take_while(inside).count();
-    if text.starts_with('(') && text.as_bytes().get(length) == Some(&b')') { length + 1 } else { 0 }
-}
 
 /// The sentence that a place stands in, as far as is looked at: up to a mark that ends one, or the end of a line.
 fn sentence_around(lower: &str, at: usize) -> Range<usize> {
@@ -211,28 +175,72 @@ fn sentence_around(lower: &str, at: usize) -> Range<usize> {
     start..(at..last).find(|at| ends(*at)).unwrap_or(last)
 }
 
+/// The part of a sentence that a place stands in, where others are set against it: "…, but …", "While …, …".
+fn clause_around(lower: &str, sentence: Range<usize>, at: usize) -> Range<usize> {
+    static AGAINST: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?:, | )(?:but|yet|while|whereas|although|though)\b").expect("a pattern of this file")
+    });
+    let text = &lower[sentence.clone()];
+    let opens =
+        ["while ", "whereas ", "although ", "though "].iter().any(|word| text.trim_start().starts_with(word));
+    let first = opens.then(|| text.find(", ")).flatten();
+    let mut cuts: Vec<usize> = AGAINST.find_iter(text).map(|cut| cut.start()).chain(first).collect();
+    cuts.sort_unstable();
+    let at = at - sentence.start;
+    let start = cuts.iter().rev().find(|cut| **cut < at).copied().unwrap_or(0);
+    let end = cuts.iter().find(|cut| **cut >= at).copied().unwrap_or(text.len());
+    sentence.start + start..sentence.start + end
+}
+
 /// Whether a turn of phrase says what it seems to.
 fn means(says: Says, lower: &str, phrase: &Match) -> bool {
     let (at, after) = (phrase.start(), &lower[phrase.end()..]);
-    stated(lower, at)
+    static SUPPOSED: LazyLock<Regex> = LazyLock::new(|| {
+        let pattern = r"^ ?(?:if|unless|only if|when p)\b|^(?: \w+){0,3} (?:would|could|might|should)\b|^[^.;!?\n]{0,60}\b(?:threshold|criterion|cut-off)\b";
+        Regex::new(pattern).expect("a pattern of this file")
+    });
+    let supposed = SUPPOSED.is_match(after);
+    !supposed
+        && stated(lower, at)
         && match says {
-            Says::Significant => !phrase.as_str().starts_with("significan") || is_significant(lower, phrase),
+            Says::Significant => {
+                let comparison = lower[..at].ends_with("than ");
+                !comparison && (!phrase.as_str().starts_with("significan") || is_significant(lower, phrase))
+            }
             // "Non-inferiority" names a test; it says nothing of how it came out. What is equivalent to doing
             // something is no arm, and what is not significant need not be the same.
             Says::Same | Says::NoWorse => {
                 !is_to_do(after)
                     && !phrase.as_str().contains("significant ")
-                    && !is_of_things(&lower[sentence_around(lower, at)], after)
+                    && !looked_for(lower, phrase)
+                    && !is_of_things(lower, phrase)
+                    && ![" test", " suite", " analysis"].iter().any(|noun| after.starts_with(noun))
             }
+            Says::LeavesZeroOut | Says::HoldsZero => lower[sentence_around(lower, at)].contains("interval"),
         }
 }
 
+/// Whether "no difference" and its kin say only that none was found, or name a hypothesis.
+fn looked_for(lower: &str, phrase: &Match) -> bool {
+    static BEFORE: LazyLock<Regex> = LazyLock::new(|| {
+        let pattern = r"(?:\b(?:see|saw|seen|finds?|found|detect\w*|observ\w*|reject\w*|than)|\b(?:hypothesis|null|evidence) of|\b(?:same|different|far) (?:as|from)|\b(?:compatible|consistent) with)(?: a| any)? $";
+        Regex::new(pattern).expect("a pattern of this file")
+    });
+    static AFTER: LazyLock<Regex> = LazyLock::new(|| {
+        let pattern = r"^ ?(?:\w+ )?(?:was|were|is|are|has been|have been|could be|can be|cannot be) (?:\w+ )?(?:found|seen|observed|detected|detectable|visible|apparent|excluded|ruled out|rejected)\b";
+        Regex::new(pattern).expect("a pattern of this file")
+    });
+    phrase.as_str().starts_with("no ")
+        && (BEFORE.is_match(sentence(lower, phrase.start())) || AFTER.is_match(&lower[phrase.end()..]))
+}
+
 /// Whether a sentence speaks of files, code or the like, and not of arms.
-fn is_of_things(sentence: &str, after: &str) -> bool {
+fn is_of_things(lower: &str, phrase: &Match) -> bool {
     let words =
         |text: &str, of: &[&str]| text.split(|c: char| !c.is_alphanumeric()).any(|word| of.contains(&word));
-    let clause = after.split(['.', '!', '?', ';', '\n']).next().unwrap_or_default();
-    words(clause, &THINGS) && !words(sentence, &OF_ARMS)
+    let follows = lower[phrase.end()..].split(['.', '!', '?', ';', '\n']).next().unwrap_or_default();
+    let about = words_before(clause(lower, phrase.start())).take(3).any(|word| SUBJECTS.contains(&word));
+    (about || words(follows, &THINGS)) && !words(&lower[sentence_around(lower, phrase.start())], &OF_ARMS)
 }
 
 /// Whether a text goes on with "to" and a verb in -ing.
@@ -263,7 +271,9 @@ fn attained(lower: &str, phrase: &Match) -> bool {
             || matches!(*word, "has" | "have" | "had" | "with" | "of")
     };
     let test = before.iter().any(|word| {
-        ["test", "level", "threshold", "lack", "question"].iter().any(|noun| word.starts_with(noun))
+        ["test", "level", "threshold", "lack", "question", "short", "absence"]
+            .iter()
+            .any(|noun| word.starts_with(noun))
     });
     let is_attained = after.any(|word| ["reached", "attained", "achieved"].contains(&word));
     is_attained || before.iter().any(has) && !test
@@ -303,6 +313,9 @@ fn stated(lower: &str, at: usize) -> bool {
     let supposed = supposed.any(|(at, word)| *word != "may" || !month(at));
     let rest = &lower.as_bytes()[at..lower.len().min(at + REACH)];
     let asked = rest.iter().find(|byte| b".!;?\n".contains(byte)) == Some(&b'?');
+    // "Had the effect been significant, …"
+    let begins = sentence(lower, at).trim_start();
+    let supposed = supposed || begins.starts_with("had ") || begins.starts_with("were ");
     !asked && !supposed && !denied(clause(lower, at)) && !missed(&lower[at..])
 }
 
@@ -322,19 +335,32 @@ fn missed(rest: &str) -> bool {
 /// Whether what follows a clause is denied in it.
 fn denied(clause: &str) -> bool {
     static UNSAID: LazyLock<Regex> = LazyLock::new(|| {
-        let pattern = r"(?:\b(?:not|cannot|never|nobody|nothing|without)|n't) (?:\w+ ){0,2}(?:claim|say|mean|show|prove|conclude|imply|establish|demonstrate|suggest|think|believe)\w*|\bno (?:\w+ )?(?:evidence|proof|reason|sign|claim)\b";
+        let pattern = r"(?:\b(?:not|cannot|never|nobody|nothing|without)|n't) (?:\w+ ){0,2}(?:claim|case|say|mean|show|prove|conclude|imply|establish|demonstrate|suggest|think|believe)\w*|\b(?:no|little|insufficient|not enough) (?:\w+ )?(?:evidence|proof|reason|sign|claim)\b";
         Regex::new(pattern).expect("a pattern of this file")
     });
+    // "No family shows a significant change."
+    static NOBODY: LazyLock<Regex> = LazyLock::new(|| {
+        let pattern = r"\bno (?:\w+ ){1,4}(?:is|are|was|were|shows?|showed|has|have|had|changed?|moved?|differs?|differed|gained|improved|reach\w*|gives?|gave|yields?|yielded|came|comes?)(?: (?:a|any|an|statistically|\w+ly))* $";
+        Regex::new(pattern).expect("a pattern of this file")
+    });
+    let nobody = NOBODY.find(clause).is_some_and(|found| {
+        !["no doubt", "no question", "no wonder", "no surprise"]
+            .iter()
+            .any(|word| found.as_str().starts_with(word))
+    });
     let mut next = "";
-    UNSAID.is_match(clause)
+    nobody
+        || UNSAID.is_match(clause)
         || words_before(clause).take(8).enumerate().any(|(back, word)| {
             let only = std::mem::replace(&mut next, word) == "only";
             match word {
                 "no" | "without" => back < 2,
                 "not" => back < 4 && !only,
                 "never" | "nor" | "hardly" | "barely" | "scarcely" => back < 4,
-                "none" | "neither" | "cannot" | "nothing" | "rarely" | "seldom" => true,
-                "fail" | "fails" | "failed" | "lacks" | "far" => back < 4,
+                "none" | "neither" | "cannot" | "nothing" | "rarely" | "seldom" | "lack" | "lacks"
+                | "lacking" => true,
+                "fail" | "fails" | "failed" | "far" | "ceases" | "ceased" | "stops" | "stopped"
+                | "absence" | "unlikely" => back < 4,
                 _ => back < 4 && word.ends_with("n't"),
             }
         })
@@ -359,158 +385,5 @@ pub fn paragraphs(prose: &str) -> Vec<Range<usize>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn says(text: &str) -> Vec<Says> {
-        claims(text).into_iter().map(|statement| statement.says).collect()
-    }
-
-    #[test]
-    fn negations_are_not_claims() {
-        for text in [
-            "a significant gain",
-            "Significantly more",
-            "of some significance",
-            "It reaches significance.",
-            "a signi\u{fb01}cant gain",
-            "Not only faster, it is significantly better",
-            "Without tuning of any kind the gain is significant",
-            "The gain is significant, and no loss was not found",
-            "A significant gain was found",
-            "A significant gain not seen before",
-            "a significant partial credit",
-            "significantly more timely",
-            "a significant cost reduction",
-            "The difference is statistically reliable.",
-            "It is unlikely to be due to chance.",
-            "The gain is more than luck.",
-            "It is better beyond any doubt.",
-            "The treatment clearly beats the base.",
-            "A reliable improvement on both seeds.",
-            "The gain holds (p < .05).",
-            "Significance was reached.",
-        ] {
-            assert_eq!(says(text), [Says::Significant], "{text}");
-        }
-        for text in [
-            "not significant",
-            "insignificant",
-            "a non-significant gain",
-            "no significant gain",
-            "two significant digits",
-            "none",
-            "The difference is not statistically significant",
-            "None of the gains is significant.",
-            "Whether the gain is significant is open.",
-            "Is it significant?",
-            "Significance was tested by sign flips.",
-            "at a significance level of five percent",
-            "We cannot call it significant.",
-            "Nothing here is significant.",
-            "It is far from significant, and fails to reach significance.",
-            "Reviewers asked about the significance of the gain.",
-            "They asked about significance of the change.",
-            "A significant part of the work was the verifier.",
-            "It takes a significant amount of memory.",
-            "A significant difference was not found.",
-            "Significant gains weren't observed on either seed.",
-            "A significant gain has not been found.",
-            "A significant gain could not be found.",
-            "The most significant bit is set.",
-            "We do not claim that the gain is significant.",
-            "There is no evidence that the gain is significant.",
-            "It may be no more than chance.",
-            "Whether it is more than noise is open.",
-        ] {
-            assert!(says(text).is_empty(), "{text}");
-        }
-    }
-
-    #[test]
-    fn sameness_is_found_where_it_is_stated() {
-        for (text, wanted) in [
-            ("There is no difference between the arms.", Says::Same),
-            ("Training had no effect.", Says::Same),
-            ("The two are equivalent", Says::Same),
-            ("It shows no regression on held-out tasks.", Says::NoWorse),
-            ("The model did not regress.", Says::NoWorse),
-            ("The treatment is non-inferior.", Says::NoWorse),
-            ("There is no\n*difference*  between&nbsp;the arms.", Says::Same),
-            ("It does\u{200b}n't re&shy;gress.", Says::NoWorse),
-            ("A highly-sig**nificant** gain.", Says::Significant),
-            ("A sign&#105;ficant gain.", Says::Significant),
-            ("The model didn\u{2019}t regress.", Says::NoWorse),
-            ("The treatment is noninferior.", Says::NoWorse),
-            ("It is non\u{2011}inferior.", Says::NoWorse),
-            ("It is no [worse](https://x.example/a).", Says::NoWorse),
-            ("In May the treatment shows no regression.", Says::NoWorse),
-            ("This means the arms are equivalent.", Says::Same),
-            ("There is no difference.", Says::Same),
-            ("Both arms are equal.", Says::Same),
-            ("The two are on par.", Says::Same),
-            ("The arms perform identically.", Says::Same),
-            ("The treatment does just as well.", Says::Same),
-            ("No measurable difference was seen in reward.", Says::Same),
-            ("The adapter does no harm.", Says::NoWorse),
-            ("It doesn't hurt the score.", Says::NoWorse),
-            ("No regression in the code families' scores.", Says::NoWorse),
-            ("The adapter is at least as accurate.", Says::NoWorse),
-        ] {
-            assert_eq!(says(text), [wanted], "{text}");
-        }
-        for text in [
-            "Whether there is no difference between the arms is open.",
-            "Is there no difference between the arms?",
-            "Positive when the treatment is not worse by the margin.",
-            "The arms are not indistinguishable.",
-            "The same tasks ran under both arms.",
-            "It is worse.",
-            "The p value of non-inferiority is printed here.",
-            "We cannot say that there is no difference between the arms.",
-            "This flag is equivalent to leaving it out.",
-            "It may be that training had no effect.",
-            "We do not claim that the arms are equivalent.",
-            "LoRA is equivalent to a low-rank update of the weights.",
-            "There is no difference between the two copies.",
-            "The order of fields has no effect on the hashes.",
-            "There is no regression in the code.",
-            "No significant difference between the arms.",
-            "Both arms are the same size.",
-            "The tasks are the same under both arms.",
-            "A regression has not been found.",
-        ] {
-            assert!(says(text).is_empty(), "{text}");
-        }
-        let both = claims("A significant gain. On the rest it had no effect.");
-        let of = |says, at, sentence| Statement { says, at, sentence };
-        assert_eq!(both, [of(Says::Significant, 2, 0..18), of(Says::Same, 39, 19..48)]);
-    }
-
-    #[test]
-    fn a_sentence_ends_with_its_mark_or_its_line() {
-        let sentences = |text: &str| -> Vec<String> {
-            claims(text).into_iter().map(|said| text[said.sentence].trim().to_string()).collect()
-        };
-        assert_eq!(
-            sentences("At p = 0.03 it is significant; more at 3.5 (e.g.) is not."),
-            ["At p = 0.03 it is significant"]
-        );
-        assert_eq!(sentences("- one\n- a *significant* gain\n- three"), ["- a *significant* gain"]);
-        assert_eq!(
-            sentences("| a | significant |\n| b | no worse |"),
-            ["| a | significant |", "| b | no worse |"]
-        );
-        assert_eq!(
-            sentences("Significant, and\nsignificantly so, [x](derive:a.b)."),
-            ["Significant, and\nsignificantly so, [x](derive:a.b)"]
-        );
-    }
-
-    #[test]
-    fn paragraphs_end_at_blank_lines() {
-        let found: Vec<&str> =
-            paragraphs("a\nb\n\nc\n   \nd").into_iter().map(|r| &"a\nb\n\nc\n   \nd"[r]).collect();
-        assert_eq!(found, ["a\nb", "c\n   \nd"]);
-    }
-}
+#[path = "wording_tests.rs"]
+mod tests;

@@ -3,7 +3,7 @@
 
 use super::Options;
 use super::rows::shown;
-use crate::error::{Error, Result, nearest};
+use crate::error::{Error, Result, misspelt, nearest};
 use crate::stats::{Arm, Warning};
 use std::collections::BTreeMap;
 
@@ -91,7 +91,22 @@ pub fn by_column(
     }
     let others: usize = found.iter().filter(|(a, _)| names.side(a).is_none()).map(|(_, n)| n).sum();
     if others > 0 {
-        warnings.push(Warning::new("other_arms", format!("rows of other arms are left out: {others}")));
+        let named = found.keys().filter(|a| names.side(a).is_none()).map(|a| format!("`{}`", shown(a)));
+        let mut named: Vec<String> = named.collect();
+        if named.len() > 4 {
+            named.truncate(3);
+            named.push("…".into());
+        }
+        let text = format!("rows of other arms are left out: {others} ({})", named.join(", "));
+        warnings.push(Warning::new("other_arms", text));
+    }
+    for (name, default, asked) in
+        [(&names.base, "base", &options.base), (&names.treatment, "treatment", &options.treatment)]
+    {
+        if asked.is_none() && name != default && misspelt(name, [default]).is_some() {
+            let text = format!("no arm is called `{default}`, and `{}` is taken for it", shown(name));
+            warnings.push(Warning::new("default_name", text));
+        }
     }
     Ok((names, warnings))
 }

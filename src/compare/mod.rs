@@ -29,7 +29,7 @@ use crate::stats::missing::{Coverage, Planned};
 use crate::stats::proportion::{mcnemar_exact, wilson};
 use crate::stats::{self, Arm, Estimate, LEVEL, Observation, Paired, Undefined, Warning};
 use clap::ValueEnum;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// What counts the same in the mean.
@@ -182,6 +182,7 @@ fn compare(
     let planned = Planned::new(observations);
     let mut warnings = rows.warnings.clone();
     warnings.extend(about_rows(&paired, &planned, count_distinct(observations.iter().map(|o| o.task))));
+    warnings.extend(unpaired_rows(observations, &paired));
     warnings.extend(repeats::identical(rows));
     let mut undefined = reasons(&estimate);
 
@@ -314,6 +315,29 @@ fn about_rows(paired: &Paired<'_>, planned: &Planned<'_, '_>, tasks: usize) -> V
         warnings.push(Warning::new("incomplete_crossing", text));
     }
     warnings
+}
+
+/// Scored rows of paired tasks under seeds that the other arm has no row of: they are in no mean.
+fn unpaired_rows(observations: &[Observation<'_>], paired: &Paired<'_>) -> Option<Warning> {
+    let joined: BTreeMap<&str, BTreeSet<i64>> =
+        paired.tasks.iter().map(|t| (t.task, t.pairs.iter().map(|pair| pair.seed).collect())).collect();
+    let mut left: BTreeMap<(&str, i64), usize> = BTreeMap::new();
+    for o in observations.iter().filter(|o| o.reward.is_some()) {
+        if joined.get(o.task).is_some_and(|seeds| !seeds.contains(&o.seed)) {
+            let arm = if o.arm == Arm::Base { "base" } else { "treatment" };
+            *left.entry((arm, o.seed)).or_default() += 1;
+        }
+    }
+    let listed: Vec<String> =
+        left.iter().take(4).map(|((arm, seed), n)| format!("{n} of {arm} under seed {seed}")).collect();
+    (!left.is_empty()).then(|| {
+        let more = if left.len() > listed.len() { ", …" } else { "" };
+        let text = format!(
+            "scored rows left out because the other arm has none under their seed: {}{more}",
+            listed.join(", ")
+        );
+        Warning::new("unpaired_rows", text)
+    })
 }
 
 /// A t interval knows nothing of the scale: on few tasks it may promise more than rewards can give.

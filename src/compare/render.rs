@@ -14,6 +14,9 @@ const BOLD: &str = "\u{1b}[1m";
 const DIM: &str = "\u{1b}[2m";
 const YELLOW: &str = "\u{1b}[33m";
 
+/// Fewer degrees of freedom than this, and the normal approximation promises visibly more power than there is.
+const FEW_FOR_POWER: f64 = 20.0;
+
 impl Comparison {
     /// The text, in lines of at most `width` characters (40 to 140); colour only where asked for.
     pub fn render(&self, width: usize, colour: bool) -> String {
@@ -77,8 +80,16 @@ impl Comparison {
                 let interval = format!("95% interval {} to {}", fixed(low, 3, true), fixed(high, 3, true));
                 if low > 0.0 || high < 0.0 {
                     let verb = if low > 0.0 { "higher" } else { "lower" };
+                    // Where few units differ, the interval knows less than the test.
+                    let doubt = match self.sign_flip_p {
+                        Some(p) if p >= 0.05 => format!(
+                            " But the sign-flip test gives p = {}, so chance alone may do it.",
+                            fixed(p, 3, false)
+                        ),
+                        _ => String::new(),
+                    };
                     format!(
-                        "`{treatment}` scores {verb} than `{base}`: {delta} over {over} ({means}), {interval}."
+                        "`{treatment}` scores {verb} than `{base}`: {delta} over {over} ({means}), {interval}.{doubt}"
                     )
                 } else {
                     format!(
@@ -186,7 +197,13 @@ impl Comparison {
             let parts: Vec<String> = [p_value(Some(m.p))].into_iter().chain(counts).collect();
             fact("McNemar p (exact)", &parts);
         }
-        let power = if self.mde.is_some() { " with 80% power" } else { "" };
+        let power = match (self.mde, self.ci_t.df) {
+            (None, _) => "",
+            (Some(_), Some(df)) if df < FEW_FOR_POWER => {
+                " with 80% power, if there were many units; with so few, less"
+            }
+            _ => " with 80% power",
+        };
         fact("smallest detectable effect", &[format!("{}{power}", number(self.mde, 3))]);
         if let Some(share) = self.rollout_share {
             let better = if share > 0.5 { "more attempts at each task" } else { "more tasks" };

@@ -256,7 +256,7 @@ impl Values {
 /// Reads the rows of a file as columns; as [`table::read`] it checks everything that the contract says, and not the
 /// hash chain.
 pub fn read<R: Row>(path: &Path) -> Result<Columns> {
-    decode::<R>(path, &fs_err::read(path)?)
+    decode::<R>(path, &crate::regular::data(path)?)
 }
 
 /// As [`read`], of bytes; `path` is only named in errors.

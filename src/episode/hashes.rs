@@ -43,10 +43,10 @@ pub type Hashes = BTreeMap<String, FileHash>;
 /// Reads `hashes.json` of an experiment folder; no file is an empty list.
 pub fn read(root: &Path) -> Result<Hashes> {
     let path = root.join(FILE);
-    let text = match fs_err::read_to_string(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Hashes::new()),
-        other => other?,
-    };
+    if !crate::regular::there(&path)? {
+        return Ok(Hashes::new());
+    }
+    let text = crate::regular::text(&path)?;
     serde_json::from_str(&text).map_err(|e| {
         Error::invalid(format!("is not a list of file hashes: {e}"))
             .at(path.display())

@@ -19,7 +19,7 @@ pub struct Preview {
 /// The first `n` rows of a Parquet file. Errors as [`table::read`] does on damaged files, and on a column
 /// whose type no contract has; does not check the row contract otherwise.
 pub fn preview(path: &Path, n: usize) -> Result<Preview> {
-    of_bytes(path, &fs_err::read(path)?, n)
+    of_bytes(path, &crate::regular::data(path)?, n)
 }
 
 /// As [`preview`], of the bytes of a file; `path` is only named in errors.

@@ -38,8 +38,7 @@ pub fn encode<R: Row>(rows: &[R]) -> Result<Vec<u8>> {
 /// Reads rows and checks them against the contract: every column there and no other, the right types, no
 /// null where none is allowed, no number that is not finite. Does not check the hash chain.
 pub fn read<R: Row>(path: &Path) -> Result<Vec<R>> {
-    crate::regular::check(path)?;
-    decode(path, &fs_err::read(path)?)
+    decode(path, &crate::regular::data(path)?)
 }
 
 /// As [`read`], and verifies the hash chain.

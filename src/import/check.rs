@@ -83,6 +83,29 @@ pub fn files(sources: &[Source]) -> Result<()> {
     Ok(())
 }
 
+/// A task is of one family, whichever arm and file it stands in.
+pub fn one_family(sources: &[Source], known: &[ImportedRow]) -> Result<()> {
+    let mut families: HashMap<&str, &Option<String>> =
+        known.iter().map(|row| (row.task_id.as_str(), &row.family)).collect();
+    for (source, row) in all(sources) {
+        let first = *families.entry(&row.task_id).or_insert(&row.family);
+        if first != &row.family {
+            let word = |family: &Option<String>| {
+                family.as_ref().map_or("none".into(), |f| format!("`{}`", shown(f)))
+            };
+            return Err(Error::invalid(format!(
+                "task `{}` is of family {} here, and of {} before",
+                shown(&row.task_id),
+                word(&row.family),
+                word(first)
+            ))
+            .at(source.place(row))
+            .hint("give all rows of a task the same family, or the tasks different ids"));
+        }
+    }
+    Ok(())
+}
+
 /// What is said of arms that have no task in common: each is a data set by itself.
 pub fn apart(sources: &[Source]) -> Vec<String> {
     let mut tasks: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();

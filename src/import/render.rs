@@ -74,7 +74,7 @@ impl Written {
                     }
                 }
                 words.extend(counts.dropped.iter().map(|(why, n)| format!("{n} left out: {why}")));
-                line("counts", &words.join(", "));
+                line("counts of the file", &words.join(", "));
                 if source.status.as_deref().is_some_and(|status| status != "success") {
                     line("note", "the run did not end well: samples may be missing");
                 }

@@ -52,7 +52,9 @@ struct Arm {
 
 pub fn write(workspace: &Path, name: &str, sources: Vec<Source>, dry_run: bool) -> Result<Written> {
     let root = workspace.join("data").join(name);
-    check::same_questions(&sources, &others(&root, &sources)?)?;
+    let known = others(&root, &sources)?;
+    check::same_questions(&sources, &known)?;
+    check::one_family(&sources, &known)?;
     let mut out = Written {
         experiment: name.into(),
         written: Vec::new(),

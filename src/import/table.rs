@@ -13,8 +13,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Columns beside those of `compare` that are taken over under their own name.
-const OTHERS: [&str; 13] = [
+const OTHERS: [&str; 14] = [
     "model",
+    "task_sha256",
     "level",
     "split",
     "stratum",
@@ -111,6 +112,7 @@ fn row(file: &str, table: &Table, roles: &Roles, choices: &Choices, i: usize) ->
     Ok(ImportedRow {
         arm: at.take("arm", Field::name)?.unwrap_or_default(),
         model: at.take("model", Field::name)?,
+        task_sha256: at.take("task_sha256", Field::name)?,
         family,
         level: at.take("level", integer)?,
         split: at.take("split", Field::name)?,

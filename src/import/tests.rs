@@ -430,3 +430,13 @@ fn a_table_gives_the_family_of_its_tasks_and_arms_that_share_none_say_so() {
     let written = attempt("t.csv", b"task,family,reward\na/0,,1\n", base()).unwrap();
     assert!(written.notes.is_empty() && written.arms[0].sources[0].mapping["family"].contains("column"));
 }
+
+#[test]
+fn a_task_of_two_families_or_two_questions_is_refused() {
+    let two = attempt("t.csv", b"arm,task,family,reward\nbase,a,x,1\ntuned,a,y,0\n", Options::default());
+    let two = two.unwrap_err();
+    assert!(two.contains("is of family `y` here, and of `x` before"), "{two}");
+    let asked = b"arm,task,task_sha256,reward\nbase,a,1111,1\ntuned,a,2222,0\n";
+    let asked = attempt("t.csv", asked, Options::default()).unwrap_err();
+    assert!(asked.contains("asks something else"), "{asked}");
+}

@@ -256,7 +256,7 @@ pub(super) fn claim(claim: &Claim, workspace: &Workspace) -> ClaimInput {
                 }
             })
             .collect(),
-        experiments: claim.experiments.clone(),
+        experiments: experiments(claim, workspace),
         imports: imports(claim, workspace),
         scope: claim.scope.clone(),
         supersedes: claim.supersedes.clone(),
@@ -347,6 +347,23 @@ fn in_site(texts: &Texts, path: &str) -> Option<String> {
         return Some(format!("experiments/{slug}/files/{rest}"));
     }
     rest.starts_with("imported/").then(|| format!("imports/{slug}/files/{rest}"))
+}
+
+/// The experiments that a claim names, and those that what it cites and its own derivations are of, in that order.
+fn experiments(claim: &Claim, workspace: &Workspace) -> Vec<String> {
+    let links = claim.document.links();
+    let linked = links.iter().filter_map(|link| link.reference.as_ref().ok());
+    let cited = linked.chain(claim.evidence()).chain(claim.against());
+    let cited = cited.filter_map(|reference| workspace.book.entry(&reference.scope, &reference.id));
+    let own = workspace.book.entries().filter(|entry| entry.scope == claim.id);
+    let slugs = cited.chain(own).map(|entry| entry.experiment.clone());
+    let mut all = claim.experiments.clone();
+    for slug in slugs.filter(|slug| workspace.texts.experiments.contains_key(slug)) {
+        if !all.contains(&slug) {
+            all.push(slug);
+        }
+    }
+    all
 }
 
 /// Data sets without a report that a claim's own derivations, and what it cites, were worked out from.

@@ -74,7 +74,12 @@ pub fn publication(root: &Path, workspace: &Workspace) -> Result<Publication> {
                 path.display()
             ))
         });
-    let bare: Vec<String> = bare.collect();
+    let said =
+        [("title", &site.title), ("description", &site.description)].into_iter().filter_map(|(key, text)| {
+            crate::claims::wording::claims(text).first()?;
+            Some(format!("{}: `{key}` says how a comparison came out, and links no number", path.display()))
+        });
+    let bare: Vec<String> = bare.chain(said).collect();
     let numbers = evidence::numbers(workspace)?;
     let mut experiments = Vec::new();
     for (slug, text) in &workspace.texts.experiments {

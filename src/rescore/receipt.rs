@@ -139,7 +139,7 @@ pub fn next_files(experiment: &Experiment, rescored: &Rescored) -> Result<Vec<Re
 
 /// A receipt that takes the place of another; `None` where it says the same.
 fn replaced(experiment: &Experiment, name: &str, receipt: &impl Serialize) -> Result<Option<Replacement>> {
-    let old = fs_err::read(receipts::path(&experiment.root, name))?;
+    let old = crate::regular::data(&receipts::path(&experiment.root, name))?;
     let bytes = receipts::encode(receipt)?;
     let (before, after): (serde_json::Value, serde_json::Value) = (json(&old)?, json(&bytes)?);
     if before == after {

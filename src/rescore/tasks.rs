@@ -47,7 +47,7 @@ pub fn repaired(experiment: &Experiment, was: Option<&Path>) -> Result<Option<Re
             .at(root.join("experiment.toml").display())
             .hint("leave `--was` out: verifiers of the gym are part of the program"));
     };
-    let old = fs_err::read(was)?;
+    let old = crate::regular::data(was)?;
     let old_sha256 = sha256_hex(&old);
     if old_sha256 == *now_sha256 {
         return Err(Error::invalid("is the task file that stands there")
@@ -81,7 +81,7 @@ pub fn repaired(experiment: &Experiment, was: Option<&Path>) -> Result<Option<Re
     }
     let now = TaskSet::open(&path, &place())?;
     now.asks_the_same(&TaskSet::open(&path, was)?)?;
-    let bytes = fs_err::read(place())?;
+    let bytes = crate::regular::data(&place())?;
     let entry = FileHash::of(&bytes, now.len(), None);
     Ok(Some(Repaired { file: Replacement { path, old: old_sha256, bytes, entry }, was: old }))
 }

@@ -105,7 +105,7 @@ pub fn manifest(folder: &Path) -> Result<Option<BTreeMap<String, String>>> {
     if !path.is_file() {
         return Ok(None);
     }
-    serde_json::from_slice(&fs_err::read(&path)?).map(Some).map_err(|e| {
+    serde_json::from_slice(&crate::regular::bytes(&path)?).map(Some).map_err(|e| {
         Error::invalid(format!("is not a list of files and hashes: {e}"))
             .at(path.display())
             .hint("build the site into an empty or new folder")

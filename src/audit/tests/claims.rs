@@ -45,9 +45,11 @@ fn holm_takes_the_word_significant_away() {
     assert!(run(&workspace).passed());
     let family = "[derivations.family]\ndata = \"derivations\"\nestimator = \"holm\"\nof = \"delta, by_family\"\n[derivations.flips]";
     workspace.replace(report, "[derivations.flips]", family);
-    let found = run(&workspace);
-    caught(&found, "significant", report, None);
-    assert!(found.findings[0].detail.contains("0.0938"), "{:?}", found.findings);
+    // Nor does its interval hold a claim any longer.
+    let report_of = run(&workspace);
+    caught(&report_of, "unsupported_status", "claims/C0001-commit.md", None);
+    found(&report_of, "unsupported_status", "by its adjusted p value");
+    found(&report_of, "significant", "0.0938");
     // The same test under another name, its arms the other way round, is no way out of the family.
     let workspace = Workspace::honest();
     said(&workspace);
@@ -65,6 +67,7 @@ fn holm_takes_the_word_significant_away() {
         "The change is",
         "Adjusted p = [0.094](derive:demo.family/delta), [0](derive:demo.family) below. The change is",
     );
+    workspace.replace("claims/C0001-commit.md", "promising", "proposed");
     assert!(run(&workspace).passed(), "{}", run(&workspace).render(120));
     workspace.replace(report, "Adjusted p", "A significant gain, p");
     caught(&run(&workspace), "significant", report, None);
@@ -88,6 +91,82 @@ fn sameness_without_a_margin_is_named() {
         "The arms are equivalent, p = [0.989](derive:demo.held.equivalence_p), [0.003](derive:demo.held.non",
     );
     caught(&run(&workspace), "equality", report, None);
+}
+
+/// The honest workspace whose report ends with this paragraph.
+fn saying(text: &str) -> Workspace {
+    let workspace = Workspace::honest();
+    workspace.replace("site/experiments/demo/report.md", "Kept [75%]", &format!("\n\n{text}\n\nKept [75%]"));
+    workspace
+}
+
+#[test]
+fn what_an_interval_is_said_to_do_and_tests_of_other_columns_are_held_against_numbers() {
+    let report = "site/experiments/demo/report.md";
+    let change = "[+0.250](derive:demo.delta)";
+    let fine = saying(&format!("It changed by {change}, and its interval excludes zero."));
+    assert!(run(&fine).passed(), "{}", run(&fine).render(120));
+    found(
+        &run(&saying(&format!("It changed by {change}, and its interval includes zero."))),
+        "interval",
+        "holds zero",
+    );
+    let declared = "[derivations.turns]\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"solved\"\narms = [\"base\", \"treatment\"]\n[derivations.flips]";
+    let other = saying(&format!("A significant gain of {change}, p = [0.031](derive:demo.turns.p)."));
+    other.replace(report, "[derivations.flips]", declared);
+    found(&run(&other), "significant", "cites no p value of such a test");
+}
+
+#[test]
+fn a_claim_is_raised_by_what_is_new_and_of_what_it_prints() {
+    let file = "claims/C0001-commit.md";
+    let raised = |declared: &str, printed: &str| {
+        let workspace = Workspace::honest();
+        workspace.replace(file, "status = \"promising\"\npopulation", "status = \"confirmed\"\npopulation");
+        let more = format!(
+            "[[history]]\ndate = 2026-12-02\nstatus = \"confirmed\"\nevidence = [\"derive:C0001.more\"]\n[derivations.more]\nexperiment = \"demo\"\ndata = \"episodes\"\n{declared}\n+++\n{printed}Reward rose"
+        );
+        workspace.replace(file, "+++\nReward rose", &more);
+        run(&workspace)
+    };
+    let paired =
+        |of: &str| format!("estimator = \"paired_delta\"\nof = \"{of}\"\narms = [\"base\", \"treatment\"]");
+    let again = raised(&paired("reward"), "");
+    found(&again, "unsupported_status", "no comparison, or none that is new");
+    found(
+        &raised(&paired("solved"), ""),
+        "unsupported_status",
+        "which the changes that the claim prints are not of",
+    );
+    let fine = raised(&paired("solved"), "[+0.25](derive:C0001.more) are solved. ");
+    assert!(fine.passed(), "{}", fine.render(120));
+    // Nor is a claim raised tomorrow.
+    let workspace = Workspace::honest();
+    workspace.replace(file, "date = 2026-12-01", "date = 2039-12-01");
+    found(&run(&workspace), "dates", "2039-12-01, which is yet to come");
+}
+
+#[test]
+fn a_condition_that_is_misspelt_is_wrong_whatever_is_printed() {
+    let workspace = Workspace::honest();
+    let report = "site/experiments/demo/report.md";
+    let declared = "[derivations.one]\ndata = \"episodes\"\nestimator = \"mean\"\nof = \"reward\"\nwhere = { family = \"brinewrok\" }\n[derivations.flips]";
+    workspace.replace(report, "[derivations.flips]", declared);
+    workspace.replace(report, "Kept [75%]", "Nothing: [—](derive:demo.one).\n\nKept [75%]");
+    let entry =
+        run(&workspace).verdicts.into_iter().find(|entry| entry.reference.contains("demo.one")).unwrap();
+    assert_eq!(entry.verdict, Verdict::Mismatch, "{entry:?}");
+    assert!(entry.reason.as_ref().unwrap().contains("some have `brinework`"), "{entry:?}");
+}
+
+#[test]
+fn an_amendment_says_nothing_of_how_a_comparison_came_out() {
+    let workspace = Workspace::honest();
+    let plan = "data/demo/experiment.toml";
+    let text = "\n[[amendments]]\ndate = 2026-12-01\ntext = \"The gain was significant.\"\n";
+    let old = fs_err::read_to_string(workspace.root().join(plan)).unwrap();
+    workspace.text(plan, &(old + text));
+    caught(&run(&workspace), "significant", plan, None);
 }
 
 #[test]
@@ -176,7 +255,8 @@ fn a_claim_held_by_two_means_is_named() {
         ("\"derive:demo.base\", \"derive:demo.treatment\"", false),
         ("\"derive:demo.flips\"", false),
         ("\"derive:C0001.gap\"", false),
-        ("\"derive:demo.base\"", true),
+        // What prints a comparison is not held by one arm's number.
+        ("\"derive:demo.base\"", false),
         ("\"derive:C0001.gap\", \"derive:demo.delta\"", true),
     ] {
         let workspace = Workspace::honest();
@@ -190,6 +270,12 @@ fn a_claim_held_by_two_means_is_named() {
             false => caught(&report, "unsupported_status", file, None),
         }
     }
+    // One arm's number says what it says.
+    let workspace = Workspace::honest();
+    let file = "claims/C0001-commit.md";
+    workspace.replace(file, "\"derive:demo.delta\"]", "\"derive:demo.base\"]");
+    workspace.replace(file, "Reward rose by [+0.25](derive:demo.delta); ", "");
+    assert!(run(&workspace).passed(), "{}", run(&workspace).render(100));
     for (declared, evidence, why) in [
         (
             "data = \"episodes\"\nestimator = \"iqm\"\nof = \"reward\"\narms = [\"treatment\"]",
@@ -214,7 +300,7 @@ fn a_claim_held_by_two_means_is_named() {
         (
             "data = \"plan\"\nestimator = \"value\"\nof = \"decision.minimum_delta\"",
             "derive:C0001.one",
-            "no number in its evidence was measured here",
+            "no comparison, or none that is new",
         ),
     ] {
         let workspace = Workspace::honest();

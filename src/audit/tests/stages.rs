@@ -260,6 +260,30 @@ fn a_call_that_seals_nothing_and_counts_below_zero_are_named() {
 }
 
 #[test]
+fn columns_that_no_episode_here_has_are_named() {
+    let named = |words: &str, change: fn(&mut EpisodeRow)| {
+        let workspace = Workspace::honest();
+        let mut rows: Vec<EpisodeRow> = workspace.rows(BASE);
+        change(&mut rows[1]);
+        workspace.put(BASE, &mut rows);
+        let report = run(&workspace);
+        caught(&report, "row_not_of_plan", BASE, Some(2));
+        found(&report, "row_not_of_plan", words);
+    };
+    named("`partial` is `1`, and no episode of this plan has one", |r| r.partial = Some(1.0));
+    named("`solved_ms` is `9`", |r| r.solved_ms = Some(9));
+    named("`tool_calls` is `3`", |r| r.tool_calls = Some(3));
+    named("`think_tokens` is `1`", |r| r.think_tokens = Some(1));
+    named("`evidence` is `oracle`", |r| r.evidence = "oracle".into());
+    let workspace = Workspace::honest();
+    let file = "training/1.parquet";
+    let mut steps: Vec<crate::episode::row::TrainingRow> = workspace.rows(file);
+    steps[1].learning_rate = 99.0;
+    workspace.put(file, &mut steps);
+    caught(&run(&workspace), "training", file, Some(2));
+}
+
+#[test]
 fn a_training_that_did_not_pass_and_went_on_is_named() {
     let workspace = Workspace::honest();
     workspace.edit_receipt("train", |receipt| receipt["passed"] = json!(false));

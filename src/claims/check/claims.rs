@@ -2,24 +2,26 @@
 //! change of it, and evidence of the population it speaks of.
 
 use super::Outcome;
-use crate::claims::book::{Book, Resolved};
+use super::prose::{Families, adjusted_p};
+use crate::claims::book::{Book, Entry, Resolved};
 use crate::claims::conflicts;
 use crate::claims::derivation::{self, Estimator, Reference};
 use crate::claims::evaluate::IDENTICAL;
-use crate::claims::grounds::{self, Ground};
+use crate::claims::grounds::{self, Evidence, Ground};
 use crate::claims::ledger::{Claim, Population, Status};
 use crate::claims::texts::Texts;
 use crate::error::nearest;
 use std::collections::BTreeSet;
 
 pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
+    let families = Families::of(book);
     for claim in &texts.claims {
         cites(claim, outcome);
         history(claim, book, outcome);
         if claim.population == Population::TasksXTrainSeeds {
             training(claim, book, outcome);
         }
-        supported(claim, book, outcome);
+        supported(claim, &families, book, outcome);
         names(claim, texts, outcome);
     }
     for conflict in conflicts::of(&texts.claims) {
@@ -33,7 +35,7 @@ pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
 /// A claim that is held needs something that bears it out: of the comparisons that its evidence rests on, where there are any, one
 /// whose interval leaves zero out, one without an interval whose p value is small, or one that is cited for what holds within its margin.
 /// Numbers of two arms beside each other are no comparison, nor is what the plan fixes.
-fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
+fn supported(claim: &Claim, families: &Families, book: &Book, outcome: &mut Outcome) {
     if !matches!(claim.status, Status::Promising | Status::Confirmed) {
         return;
     }
@@ -41,12 +43,36 @@ fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     let (mut stated, mut measured) = (false, false);
     // (experiment, arm) of what stands without a comparison.
     let mut apart: BTreeSet<(&str, String)> = BTreeSet::new();
-    let evidence: BTreeSet<Reference> =
-        grounds::of(claim).into_iter().flat_map(|reference| book.rests_on(reference)).collect();
+    let of = Evidence::of(claim);
+    let rests = |references: Vec<&Reference>| -> BTreeSet<Reference> {
+        references.into_iter().flat_map(|reference| book.rests_on(reference)).collect()
+    };
+    let (evidence, known) = (rests(of.bears), rests(of.known));
+    let links = claim.document.links();
+    let printed = rests(links.iter().filter_map(|link| link.reference.as_ref().ok()).collect());
+    let columns: BTreeSet<&str> = printed.iter().filter_map(|r| compared_column(r, book)).collect();
     for reference in &evidence {
         let Ok(resolved) = book.resolve(reference) else { return };
+        if known.iter().any(|old| same_number(old, reference, book)) {
+            continue;
+        }
         let (derivation, slug) = (&resolved.entry.derivation, &resolved.entry.experiment);
-        match Ground::of(derivation, reference) {
+        let ground = Ground::of(derivation, reference);
+        let of_margin = ["non_inferiority_p", "equivalence_p"].contains(&reference.part.as_str());
+        let compares = !of_margin && matches!(ground, Ground::Change | Ground::Chance);
+        // Where a family of tests adjusts it, its interval alone is no evidence.
+        let adjusted = if compares { adjusted_p(reference, families, book) } else { None };
+        if adjusted.is_some_and(|p| p.is_none_or(|p| p >= 0.05)) {
+            open.push(format!("{reference}, by its adjusted p value"));
+            continue;
+        }
+        if compares && !columns.is_empty() && !columns.contains(grounds::column(derivation)) {
+            open.push(format!(
+                "{reference}, which is of another column than the change that the claim prints"
+            ));
+            continue;
+        }
+        match ground {
             Ground::Change if bears_out(reference, &resolved, 0.0) => return,
             Ground::Chance if bears_out(reference, &resolved, 0.5) => return,
             Ground::Change | Ground::Chance => open.push(reference.to_string()),
@@ -78,16 +104,16 @@ fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
             "its evidence has what a decision states, and no comparison worked out from the rows".to_string(),
             "declare a `paired_delta` of both arms and cite it as evidence",
         ),
+        // What prints a comparison, or was raised on one, is held by one that is new.
+        None if !columns.is_empty() || known.iter().any(|r| compared_column(r, book).is_some()) => (
+            "its evidence compares nothing, or nothing that is new".to_string(),
+            "cite the comparison that it prints, or one that no earlier entry names",
+        ),
         None if !measured => (
-            "its evidence has nothing that was measured here and that no earlier entry names".to_string(),
+            "its evidence has nothing that was measured here".to_string(),
             "cite what bears it out, a number worked out from rows",
         ),
-        // What was raised on comparisons is raised further on another one.
-        None if !claim.evidence().flat_map(|r| book.rests_on(r)).any(|r| compares(&r, book)) => return,
-        None => (
-            "its evidence that is new compares nothing".to_string(),
-            "cite a comparison that no earlier entry names, or leave the status as it was",
-        ),
+        None => return,
     };
     let document = &claim.document;
     let line = document.line_of("status", 0).unwrap_or(1);
@@ -95,9 +121,20 @@ fn supported(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     outcome.add(document, line, "unsupported_status", text, hint);
 }
 
-fn compares(reference: &Reference, book: &Book) -> bool {
-    let ground = book.resolve(reference).map(|of| Ground::of(&of.entry.derivation, reference));
-    matches!(ground, Ok(Ground::Change | Ground::Chance))
+/// The column of a comparison.
+pub(super) fn compared_column<'b>(reference: &Reference, book: &'b Book) -> Option<&'b str> {
+    let derivation = &book.entry(&reference.scope, &reference.id)?.derivation;
+    let compares = matches!(Ground::of(derivation, reference), Ground::Change | Ground::Chance);
+    compares.then(|| grounds::column(derivation))
+}
+
+/// Whether two references lead to one number, under one name or two.
+fn same_number(one: &Reference, other: &Reference, book: &Book) -> bool {
+    let entry = |reference: &Reference| book.entry(&reference.scope, &reference.id);
+    let alike = |(a, b): (&Entry, &Entry)| {
+        a.experiment == b.experiment && a.derivation.tests_the_same(&b.derivation, "p")
+    };
+    one.row == other.row && entry(one).zip(entry(other)).is_some_and(alike)
 }
 
 /// Whether a comparison leaves out that it came to `nothing`, or is cited for what holds within its margin, or both arms wrote the same.

@@ -1,8 +1,9 @@
 //! Numbers without a link, and words such as "significant" or "no worse" without the p value that bears them out.
 
+use super::claims::compared_column;
 use super::{Bare, Outcome};
 use crate::claims::book::{Book, Entry};
-use crate::claims::derivation::Reference;
+use crate::claims::derivation::{Estimator, Reference};
 use crate::claims::evaluate::IDENTICAL;
 use crate::claims::family;
 use crate::claims::front_matter::{Document, Passage};
@@ -10,6 +11,7 @@ use crate::claims::links;
 use crate::claims::texts::Texts;
 use crate::claims::unbound;
 use crate::claims::wording::{self, Says, Statement};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// Whether numbers in a passage must be bound.
@@ -28,7 +30,10 @@ pub(super) fn check(texts: &Texts, book: &Book, outcome: &mut Outcome) {
     let families = Families::of(book);
     for (document, binding) in bindings(texts) {
         for passage in document.passages().filter(|p| binding(p.field) != Binding::Free) {
-            wording(document, &passage, &families, book, outcome);
+            let claim = texts.claims.iter().find(|claim| std::ptr::eq(&claim.document, document));
+            let evidence: Vec<&Reference> =
+                claim.filter(|_| passage.field.is_some()).iter().flat_map(|claim| claim.evidence()).collect();
+            wording(document, &passage, (&families, book), &evidence, outcome);
         }
     }
 }
@@ -122,12 +127,12 @@ pub(super) fn numbers(texts: &Texts, outcome: &mut Outcome) {
 }
 
 /// A sentence that calls something significant, the same or no worse must cite p values that say so, in it or in its paragraph,
-/// adjusted where they belong to a declared family of tests.
+/// adjusted where they belong to a declared family of tests. What is said of an interval and zero has to hold.
 fn wording(
     document: &Document,
     passage: &Passage<'_>,
-    families: &Families,
-    book: &Book,
+    (families, book): (&Families, &Book),
+    evidence: &[&Reference],
     outcome: &mut Outcome,
 ) {
     let scan = links::scan(passage.text);
@@ -157,20 +162,27 @@ fn wording(
             let inside = scan.inside(range).iter();
             inside.filter_map(|link| link.reference.as_ref().ok()).collect::<Vec<&Reference>>()
         };
-        for Statement { says, at, sentence } in wording::claims(&scan.prose[paragraph.clone()]) {
+        for Statement { says, at, clause, sentence } in wording::claims(&scan.prose[paragraph.clone()]) {
             let line = document.line(passage.offset(paragraph.start + at));
-            let all = cited(&paragraph);
-            if says != Says::Significant && all.iter().any(|reference| is_identical(reference, book)) {
+            let [clause, sentence] =
+                [clause, sentence].map(|part| paragraph.start + part.start..paragraph.start + part.end);
+            // What stands nearest is meant; a claim's title means the claim's evidence.
+            let near = [cited(&clause), cited(&sentence), cited(&paragraph), evidence.to_vec()];
+            if matches!(says, Says::LeavesZeroOut | Says::HoldsZero) {
+                if let Some(text) = about_zero(says, &near, book) {
+                    outcome.add(document, line, "interval", text, "say what the interval does");
+                }
                 continue;
             }
-            let p_values = |cited: Vec<&Reference>| -> Vec<Cited> {
-                cited.iter().filter_map(|r| p_value(r, says, families, book)).collect()
-            };
-            // Those of its own sentence are meant; where there is none, those of the paragraph.
-            let mut p = p_values(cited(&(paragraph.start + sentence.start..paragraph.start + sentence.end)));
-            if p.is_empty() {
-                p = p_values(all);
+            let mut all = near.iter().flatten();
+            if says != Says::Significant && all.any(|reference| is_identical(reference, book))
+                || says == Says::NoWorse
+                    && near[..2].iter().flat_map(|cited| intervals(cited, book)).any(|(low, _)| low >= 0.0)
+            {
+                continue;
             }
+            let p = near.iter().map(|cited| p_values(cited, says, families, book));
+            let p = p.into_iter().find(|p| !p.is_empty()).unwrap_or_default();
             let (rule, called, hint) = match says {
                 Says::Significant => (
                     "significant",
@@ -187,6 +199,7 @@ fn wording(
                     "an arm is called no worse",
                     "declare a `margin` and cite `[](derive:<scope>.<id>.non_inferiority_p)`, or say what was seen",
                 ),
+                Says::LeavesZeroOut | Says::HoldsZero => continue,
             };
             if p.is_empty() {
                 let lacks = if says == Says::Significant { "a p value" } else { "the test of a margin" };
@@ -198,6 +211,37 @@ fn wording(
             }
         }
     }
+}
+
+/// What is wrong with a statement about an interval and zero: no interval that is cited nearest bears it out.
+fn about_zero(says: Says, near: &[Vec<&Reference>; 4], book: &Book) -> Option<String> {
+    let ends = near.iter().map(|cited| intervals(cited, book)).find(|ends| !ends.is_empty())?;
+    let borne_out = |(low, high): &(f64, f64)| (*low > 0.0 || *high < 0.0) == (says == Says::LeavesZeroOut);
+    let (low, high) = ends.first().filter(|_| !ends.iter().any(borne_out))?;
+    let does = if says == Says::HoldsZero { "hold zero" } else { "leave zero out" };
+    Some(format!("an interval is said to {does}, and it is {low} to {high}"))
+}
+
+/// The p values among the numbers cited that can say so. Beside a change, the test of another column says nothing of it.
+fn p_values(cited: &[&Reference], says: Says, families: &Families, book: &Book) -> Vec<Cited> {
+    let changes = cited.iter().filter(|reference| reference.part != "p");
+    let columns: BTreeSet<&str> = changes.filter_map(|reference| compared_column(reference, book)).collect();
+    let of_it = |reference: &&&Reference| {
+        let column = compared_column(families.test_of(reference), book);
+        columns.is_empty() || column.is_none_or(|column| columns.contains(column))
+    };
+    cited.iter().filter(of_it).filter_map(|reference| p_value(reference, says, families, book)).collect()
+}
+
+/// The intervals of the changes between two arms among the numbers cited.
+fn intervals(cited: &[&Reference], book: &Book) -> Vec<(f64, f64)> {
+    let of = |reference: &&Reference| {
+        let resolved = book.resolve(reference).ok()?;
+        let part = |name: &str| resolved.evaluated.parts.get(name).and_then(|number| number.get());
+        let is_change = resolved.entry.derivation.estimator == Estimator::PairedDelta;
+        part("low").zip(part("high")).filter(|_| is_change)
+    };
+    cited.iter().filter_map(of).collect()
 }
 
 /// A p value that a paragraph cites.
@@ -225,6 +269,7 @@ fn p_value(reference: &Reference, says: Says, families: &Families, book: &Book) 
         Says::Significant => part == "p",
         Says::Same => part == "equivalence_p",
         Says::NoWorse => part == "equivalence_p" || part == "non_inferiority_p",
+        Says::LeavesZeroOut | Says::HoldsZero => false,
     };
     // A family's row speaks for its test, and no family is left for a smaller one.
     let cited = families.rows.iter().find(|(row, _)| row == reference);
@@ -246,6 +291,13 @@ fn p_value(reference: &Reference, says: Says, families: &Families, book: &Book) 
     })
 }
 
+/// The p value of the test of a number as the families of tests that it stands in have it; none where it stands in none.
+pub(super) fn adjusted_p(reference: &Reference, families: &Families, book: &Book) -> Option<Option<f64>> {
+    let test = Reference { part: "p".into(), ..reference.clone() };
+    let cited = p_value(&test, Says::Significant, families, book)?;
+    cited.family.map(|_| cited.p)
+}
+
 /// Whether two references are one test, under one name or two.
 fn same_test(one: &Reference, other: &Reference, book: &Book) -> bool {
     let entry = |reference: &Reference| book.entry(&reference.scope, &reference.id);
@@ -262,17 +314,22 @@ fn is_identical(reference: &Reference, book: &Book) -> bool {
 }
 
 /// The rows of all declared families, each with the p value that it adjusts.
-struct Families {
+pub(super) struct Families {
     rows: Vec<(Reference, Reference)>,
 }
 
 impl Families {
+    /// The test of a row of a family; anything else is itself.
+    fn test_of<'r>(&'r self, reference: &'r Reference) -> &'r Reference {
+        self.rows.iter().find(|(row, _)| row == reference).map_or(reference, |(_, test)| test)
+    }
+
     /// How many tests the family of a row has.
     fn size(&self, row: &Reference) -> usize {
         self.rows.iter().filter(|(other, _)| (&other.scope, &other.id) == (&row.scope, &row.id)).count()
     }
 
-    fn of(book: &Book) -> Families {
+    pub(super) fn of(book: &Book) -> Families {
         let mut rows = Vec::new();
         for entry in book.entries() {
             if !entry.derivation.estimator.is_family() || entry.outcome.is_err() {

@@ -143,7 +143,14 @@ fn a_change_of_status_needs_new_evidence() {
     let mut borne_out = later("confirmed", "derive:C0001.solved");
     let solved = "[derivations.solved]\nexperiment = \"demo\"\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"solved\"\narms = [\"base\", \"treatment\"]\n[[history]]\ndate = 2026-12-01";
     borne_out.claim = borne_out.claim.replacen("[[history]]\ndate = 2026-12-01", solved, 1);
+    // The new number is of a column whose change the claim prints.
+    borne_out.finds("unsupported_status", "of another column than the change that the claim prints");
+    borne_out.claim = borne_out.claim.replace("\nFrom", "\n[+0.50](derive:C0001.solved) are solved. From");
     assert_eq!(borne_out.outcome().findings, []);
+    // The same number under another name is not new.
+    let mut again = borne_out;
+    again.claim = again.claim.replace("of = \"solved\"\narms", "of = \"reward\"\narms");
+    again.finds("unsupported_status", "compares nothing, or nothing that is new");
     assert_eq!(later("promising", "derive:demo.delta").outcome().findings, []);
 }
 
@@ -196,11 +203,16 @@ fn means_of_two_arms_are_no_comparison() {
         Case { claim: case.claim.replace("\"derive:demo.delta\"]", evidence), ..case }
             .finds("unsupported_status", why);
     }
-    // One arm's number says what it says, and beside a comparison two do.
-    for fine in ["\"derive:demo.base\"", "\"derive:C0001.gap\", \"derive:demo.delta\""] {
-        let outcome = held(fine).outcome();
+    // Beside a comparison two do, and one arm's number says what it says where no comparison is printed.
+    let held_well = |case: Case| {
+        let outcome = case.outcome();
         assert!(outcome.findings.iter().all(|f| f.rule != "unsupported_status"), "{:#?}", outcome.findings);
-    }
+    };
+    held_well(held("\"derive:C0001.gap\", \"derive:demo.delta\""));
+    let one = held("\"derive:demo.base\"");
+    let silent = one.claim.replace(BODY, "From [0.17](derive:demo.base).");
+    held_well(Case { claim: silent, ..one });
+    held("\"derive:demo.base\"").finds("unsupported_status", "its evidence compares nothing");
 }
 
 #[test]
@@ -214,6 +226,51 @@ fn significant_needs_a_p_value() {
     );
     report("", "Significant: p = [1.0](derive:demo.by_family/b.p)")
         .finds("significant", "the cited p value is");
+}
+
+#[test]
+fn what_is_said_of_an_interval_and_zero_holds() {
+    let said = |text: &str| report("", &format!("{BODY}\n\n{text}")).outcome().findings;
+    let interval = "[+0.17](derive:demo.delta.low) to [+0.83](derive:demo.delta.high)";
+    assert_eq!(said(&format!("The interval, {interval}, excludes zero.")), []);
+    let found = said(&format!("The interval, {interval}, includes zero."));
+    assert!(found[0].rule == "interval" && found[0].text.contains("said to hold zero"), "{found:?}");
+    let found = said("It changed by [+0.50](derive:demo.by_family/b), whose interval excludes zero.");
+    assert!(found[0].rule == "interval" && found[0].text.contains("leave zero out"), "{found:?}");
+    assert_eq!(said("It changed by [+0.50](derive:demo.by_family/b), whose interval includes zero."), []);
+    // What rose is no worse, by its own sentence; beside it that is said of something else.
+    assert_eq!(said(&format!("It is no worse: {interval}.")), []);
+    assert_eq!(said(&format!("Elsewhere it is no worse. It rose by {interval}."))[0].rule, "equality");
+}
+
+#[test]
+fn the_test_of_another_column_bears_out_nothing() {
+    let wall = "[derivations.wall]\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"solved\"\narms = [\"base\", \"treatment\"]\n";
+    let said = |text: &str| report(wall, &format!("{BODY}\n\n{text}")).outcome().findings;
+    let change = "A significant gain of [+0.50](derive:demo.delta)";
+    assert_eq!(said(&format!("{change}, p = [0.031](derive:demo.delta.p).")), []);
+    let found = said(&format!("{change}, p = [0.031](derive:demo.wall.p)."));
+    assert!(found[0].rule == "significant" && found[0].text.contains("without a p value"), "{found:?}");
+}
+
+#[test]
+fn a_claims_title_means_its_evidence() {
+    let title = |evidence: &str| {
+        let case = claim("", BODY);
+        let held = case.claim.replace("Training helps", "A significant gain");
+        Case { claim: held.replace("\"derive:demo.delta\"]", &format!("{evidence}]")), ..case }
+    };
+    assert_eq!(title("\"derive:demo.delta\", \"derive:demo.delta.p\"").outcome().findings, []);
+    title("\"derive:demo.delta\"").finds("significant", "without a p value");
+}
+
+#[test]
+fn a_condition_that_is_misspelt_chooses_nothing_and_says_so() {
+    let extra = "[derivations.one]\ndata = \"episodes\"\nestimator = \"mean\"\nof = \"reward\"\nwhere = { split = \"heldout\" }\n";
+    report(extra, BODY).finds("derivation", "no row has `heldout` in `split`");
+    // What rows may not have is not misspelt.
+    let other = extra.replace("heldout", "train");
+    assert_eq!(report(&other, BODY).outcome().findings, []);
 }
 
 #[test]

@@ -143,3 +143,35 @@ proptest! {
         fits(&compare_files(&[("r.csv", &rows)], options).unwrap().render(width, false), width);
     }
 }
+
+#[test]
+fn rows_that_pair_with_none_and_names_that_are_guessed_are_said() {
+    let mut rows = String::from("arm,task,seed,reward\n");
+    for task in 0..12 {
+        for (arm, seeds) in [("base", [1, 2]), ("tretment", [1, 3])] {
+            for seed in seeds {
+                rows.push_str(&format!("{arm},t{task},{seed},{}\n", (task + seed) % 2));
+            }
+        }
+    }
+    rows.push_str("Base,t0,1,1\n");
+    let error = compare_files(&[("r.csv", &rows)], defaults()).unwrap_err().to_string();
+    assert!(error.contains("`Base`"), "{error}");
+    let named = Options { treatment: Some("tretment".into()), ..defaults() };
+    let text = compare_files(&[("r.csv", &rows)], named).unwrap().render(300, false);
+    assert!(text.contains("12 of base under seed 2, 12 of treatment under seed 3"), "{text}");
+    assert!(text.contains("rows of other arms are left out: 1 (`Base`)"), "{text}");
+    let two = rows.replace("Base,t0,1,1\n", "");
+    let text = compare_files(&[("r.csv", &two)], defaults()).unwrap().render(300, false);
+    assert!(text.contains("no arm is called `treatment`, and `tretment` is taken for it"), "{text}");
+}
+
+#[test]
+fn an_interval_that_the_test_does_not_bear_out_is_doubted() {
+    let mut rows = String::from("arm,task,reward\n");
+    (0..20)
+        .for_each(|task| rows.push_str(&format!("base,{task},0\ntreatment,{task},{}\n", u8::from(task < 4))));
+    let text = text_of(&rows);
+    assert!(text.contains("gives p = 0.125, so chance alone may do it."), "{text}");
+    assert!(text.contains("if there were many units; with so few, less"), "{text}");
+}

@@ -4,6 +4,7 @@
 use super::as_read::as_read;
 use super::code;
 use regex::{Match, Regex};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -140,7 +141,7 @@ const OF_ARMS: [&str; 16] = [
 /// What a paragraph claims, in the order of its text; a clause that says the same thing twice says it once.
 pub fn claims(prose: &str) -> Vec<Statement> {
     let (lower, places) = as_read(prose);
-    let mut found: Vec<Statement> = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     for (says, pattern) in PHRASES.iter() {
         for phrase in pattern.find_iter(&lower).filter(|phrase| means(*says, &lower, phrase)) {
             // What was left out at the end of a sentence, such as a link, is of it.
@@ -149,12 +150,12 @@ pub fn claims(prose: &str) -> Vec<Statement> {
             let sentence = sentence_around(&lower, phrase.start());
             let clause = there(clause_around(&lower, sentence.clone(), phrase.start()));
             let sentence = there(sentence);
-            if found.iter().all(|other| (other.says, &other.clause) != (*says, &clause)) {
+            if seen.insert((*says, clause.start, clause.end)) {
                 found.push(Statement { says: *says, at: places[phrase.start()], clause, sentence });
             }
         }
     }
-    found.sort_by_key(|statement| (statement.at, statement.says));
+    found.sort_by_key(|statement: &Statement| (statement.at, statement.says));
     found
 }
 
@@ -238,9 +239,10 @@ fn looked_for(lower: &str, phrase: &Match) -> bool {
 fn is_of_things(lower: &str, phrase: &Match) -> bool {
     let words =
         |text: &str, of: &[&str]| text.split(|c: char| !c.is_alphanumeric()).any(|word| of.contains(&word));
-    let follows = lower[phrase.end()..].split(['.', '!', '?', ';', '\n']).next().unwrap_or_default();
+    let sentence = sentence_around(lower, phrase.start());
+    let follows = lower.get(phrase.end()..sentence.end).unwrap_or_default();
     let about = words_before(clause(lower, phrase.start())).take(3).any(|word| SUBJECTS.contains(&word));
-    (about || words(follows, &THINGS)) && !words(&lower[sentence_around(lower, phrase.start())], &OF_ARMS)
+    (about || words(follows, &THINGS)) && !words(&lower[sentence], &OF_ARMS)
 }
 
 /// Whether a text goes on with "to" and a verb in -ing.
@@ -316,7 +318,8 @@ fn stated(lower: &str, at: usize) -> bool {
     // "Had the effect been significant, …"
     let begins = sentence(lower, at).trim_start();
     let supposed = supposed || begins.starts_with("had ") || begins.starts_with("were ");
-    !asked && !supposed && !denied(clause(lower, at)) && !missed(&lower[at..])
+    let rest = &lower[at..lower.floor_char_boundary(at + REACH)];
+    !asked && !supposed && !denied(clause(lower, at)) && !missed(rest)
 }
 
 /// Whether what a clause begins with was looked for and not found; what was not seen before was found now.

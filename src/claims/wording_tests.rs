@@ -241,3 +241,10 @@ fn a_clause_that_is_set_against_another_stands_alone() {
         ["The pooled gain is significant"]
     );
 }
+
+#[test]
+fn a_text_without_an_end_of_sentence_is_read_in_time() {
+    // Each turn of phrase looks a bounded way around itself.
+    let text = "no difference and significant ".repeat(10_000);
+    assert!(!claims(&text).is_empty());
+}

@@ -112,15 +112,16 @@ pub const ESTIMATORS: &[Estimator] = &[
         id: "paired_delta",
         title: "Paired difference of two arms",
         formula: "mean over the tasks that both arms have of (treatment task mean − base task mean), a task mean being \
-                  the mean of cell means over the (seed, train_seed) that both arms have.\nlow, high: expanded percentile \
+                  the mean of cell means over the (seed, train_seed) that both arms have.\n`low`, `high`: expanded percentile \
                   bootstrap of whole tasks or clusters at Φ(−√(n/(n−1)) · t(.975, n−1)), B = 10,000; below 10 units \
-                  value ± t(.975, df) · se instead.\nmde: (z(.975) + z(.80)) · se, found with 80% power \
-                  at level .05 where there are many units (with few, beside a t interval, with less: 35% at df = 2, 71% at df = 9).\np: sign-flip test, P(|Σ ±d| ≥ |Σ d|) over all signs of the unit differences d; exact on a \
+                  value ± t(.975, df) · se instead.\n`mde`: (z(.975) + z(.80)) · se, found with 80% power \
+                  at level .05 where there are many units (with few, beside a t interval, with less: 35% at df = 2, \
+                  71% at df = 9).\n`p`: sign-flip test, P(|Σ ±d| ≥ |Σ d|) over all signs of the unit differences d; exact on a \
                   lattice or by enumeration, else 10,000 random flips with the +1 correction.\nWith population = \
                   tasks-x-train-seeds: value ± t(.975, df) · se with se² = max(V_task + V_seed − V_cell, V_task, V_seed), \
                   V_c = G_c/(G_c−1) · Σ_c (Σ residuals)² / N² over the N cells (task, train_seed), df = min(tasks, train_seeds) \
                   − 1, and the test over training seeds, of which it needs six.\nWith a margin m: non_inferiority_p = \
-                  P(T ≤ −(value + m)/se), equivalence_p = the larger of it and P(T ≤ (value − m)/se).\nrollout_share: the part of \
+                  P(T ≤ −(value + m)/se), equivalence_p = the larger of it and P(T ≤ (value − m)/se).\n`rollout_share`: the part of \
                   se² that fresh attempts at the same tasks would give, Σ weight² · Σ over cells of (uses/pairs)² · s²/n, at most 1.",
         source: "Hesterberg (2015) for the interval; Fisher (1935) for the test; Bloom (1995) for the smallest detectable \
                  difference; Cameron, Gelbach and Miller (2011) for two-way clusters; Schuirmann (1987) for equivalence.",

@@ -125,6 +125,9 @@ pub fn misspelt<'a>(value: &str, candidates: impl IntoIterator<Item = &'a str>) 
     let letters = |text: &str| text.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
     let bound = value.chars().count() / 4;
     let near = nearest(value, candidates)?;
+    if value.eq_ignore_ascii_case(near) {
+        return Some(near);
+    }
     (edit_distance(value, near) <= bound && letters(value) != letters(near)).then_some(near)
 }
 

@@ -61,7 +61,12 @@ pub fn check(
         }
         if claim.population == Population::TasksXTrainSeeds {
             for reference in evidence(claim, road) {
-                if let Some(seeds) = train_seeds(&reference, road, sheets).filter(|seeds| *seeds < 2) {
+                // An arm that nobody trained has none, and says nothing of training.
+                let alone = road.declaration(&reference).is_some_and(|(derivation, _)| {
+                    matches!(Ground::of(derivation, &reference), Ground::Arms(_))
+                });
+                let seeds = train_seeds(&reference, road, sheets).filter(|seeds| *seeds > 0 || !alone);
+                if let Some(seeds) = seeds.filter(|seeds| *seeds < 2) {
                     let detail = format!(
                         "claim `{}` speaks of training, and the rows of `{reference}` carry {seeds} training seed(s)",
                         claim.id

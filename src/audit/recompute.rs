@@ -10,7 +10,6 @@ use crate::claims::declare;
 use crate::claims::derivation::{DataSet, Derivation, Estimator, Reference};
 use crate::claims::formula::Formula;
 use crate::claims::texts::Texts;
-use crate::episode::row::Cell;
 use crate::error::misspelt;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -153,11 +152,7 @@ impl<'a> Road<'a> {
         let of = derivation.of.as_deref().or(walk::default_column(derivation.estimator));
         let asked = derivation.filter.iter().map(|(column, accepts)| (column.as_str(), accepts));
         for (column, accepts) in asked.chain(of.zip(derivation.is.as_ref())) {
-            let missing = accepts.values().iter().filter_map(|cell| match cell {
-                Cell::Text(text) if !sheet.holds_text(column, text) => Some(text.as_str()),
-                _ => None,
-            });
-            for text in missing {
+            for text in accepts.texts().filter(|text| !sheet.holds_text(column, text)) {
                 let texts = sheet.texts(column);
                 let Some(near) = misspelt(text, texts.iter().copied()) else { continue };
                 let plan = lookup::toml_file(self.workspace, &format!("data/{slug}/experiment.toml"));

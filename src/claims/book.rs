@@ -11,7 +11,6 @@ use super::texts::Texts;
 use super::value::{Derived, Evaluated, Number};
 use super::{compose, declare};
 use crate::episode::columns::Values;
-use crate::episode::row::Cell;
 use crate::error::{Error, Problem, Result, misspelt, nearest};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -319,8 +318,7 @@ fn spelt(store: &Store, slug: &str, table: &Table, derivation: &Derivation) -> R
         let known = || {
             table.files.iter().filter_map(|file| file.rows.values(position)).flat_map(Values::different_texts)
         };
-        for cell in accepts.values() {
-            let Cell::Text(text) = cell else { continue };
+        for text in accepts.texts() {
             if known().any(|there| there == text) {
                 continue;
             }

@@ -205,6 +205,18 @@ impl<'de> Deserialize<'de> for Accepts {
 }
 
 impl Accepts {
+    /// The texts that are named, as accepted or as unwanted.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        let unwanted = match self {
+            Accepts::Within(Bounds { not, .. }) => not.as_ref(),
+            _ => None,
+        };
+        self.values().iter().chain(unwanted).filter_map(|cell| match cell {
+            Cell::Text(text) => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
     /// The accepted values, where they are listed.
     pub fn values(&self) -> &[Cell] {
         match self {

@@ -41,6 +41,7 @@ static PHRASES: LazyLock<Vec<(Says, Regex)>> = LazyLock::new(|| {
     let manner = r"(?:\w+ly |all |both |just |about |as |roughly |practically )*";
     [
         (Says::Significant, r"\bsignifican\w*"),
+        (Says::Significant, r"\bnot insignificant\b"),
         (
             Says::Significant,
             r"\bstatistically (?:better|worse|different|distinguishable|detectable|real|reliable|robust|sound|higher|lower|superior|inferior|meaningful)\b",
@@ -113,9 +114,10 @@ const EXTENTS: [&str; 20] = [
 const CHANGES: [&str; 8] =
     ["saving", "reduction", "improvement", "gain", "increase", "decrease", "drop", "advantage"];
 /// What else than arms may be the same or no worse: where it follows, and where it is what the sentence is about.
-const THINGS: [&str; 22] = [
+const THINGS: [&str; 27] = [
     "byte", "bytes", "hash", "hashes", "file", "files", "copy", "copies", "code", "build", "builds", "page",
     "pages", "format", "prompt", "prompts", "update", "matrix", "suite", "order", "sampling", "decoding",
+    "audit", "digits", "rows", "slots", "folder",
 ];
 const SUBJECTS: [&str; 8] = ["flag", "flags", "option", "options", "command", "commands", "step", "steps"];
 /// What makes a sentence one about arms all the same.
@@ -184,8 +186,11 @@ fn clause_around(lower: &str, sentence: Range<usize>, at: usize) -> Range<usize>
     let text = &lower[sentence.clone()];
     let opens =
         ["while ", "whereas ", "although ", "though "].iter().any(|word| text.trim_start().starts_with(word));
-    let first = opens.then(|| text.find(", ")).flatten();
-    let mut cuts: Vec<usize> = AGAINST.find_iter(text).map(|cut| cut.start()).chain(first).collect();
+    let first = opens.then(|| comma(text)).flatten();
+    // "… and … not …" sets two against each other as well.
+    let and = text.match_indices(" and ").map(|(at, _)| at).filter(|at| text[*at..].contains(" not "));
+    let mut cuts: Vec<usize> =
+        AGAINST.find_iter(text).map(|cut| cut.start()).chain(first).chain(and).collect();
     cuts.sort_unstable();
     let at = at - sentence.start;
     let start = cuts.iter().rev().find(|cut| **cut < at).copied().unwrap_or(0);
@@ -193,11 +198,27 @@ fn clause_around(lower: &str, sentence: Range<usize>, at: usize) -> Range<usize>
     sentence.start + start..sentence.start + end
 }
 
+/// The first comma outside brackets.
+fn comma(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    text.match_indices(['(', ')', ',']).find_map(|(at, mark)| match mark {
+        "(" => {
+            depth += 1;
+            None
+        }
+        ")" => {
+            depth -= 1;
+            None
+        }
+        _ => (depth <= 0).then_some(at),
+    })
+}
+
 /// Whether a turn of phrase says what it seems to.
 fn means(says: Says, lower: &str, phrase: &Match) -> bool {
     let (at, after) = (phrase.start(), &lower[phrase.end()..]);
     static SUPPOSED: LazyLock<Regex> = LazyLock::new(|| {
-        let pattern = r"^ ?(?:if|unless|only if|when p)\b|^(?: \w+){0,3} (?:would|could|might|should)\b|^[^.;!?\n]{0,60}\b(?:threshold|criterion|cut-off)\b";
+        let pattern = r"^ ?(?:if|unless|only if|when p)\b|^(?: \w+){0,3} (?:would|could|might|should)\b|^(?: \w+){0,2} (?:was|were|is|are) (?:hypothesi[sz]ed|expected|predicted|assumed)\b|^[^.;!?\n]{0,60}\b(?:threshold|criterion|cut-off)\b";
         Regex::new(pattern).expect("a pattern of this file")
     });
     let supposed = SUPPOSED.is_match(after);
@@ -228,7 +249,7 @@ fn looked_for(lower: &str, phrase: &Match) -> bool {
         Regex::new(pattern).expect("a pattern of this file")
     });
     static AFTER: LazyLock<Regex> = LazyLock::new(|| {
-        let pattern = r"^ ?(?:\w+ )?(?:was|were|is|are|has been|have been|could be|can be|cannot be) (?:\w+ )?(?:found|seen|observed|detected|detectable|visible|apparent|excluded|ruled out|rejected)\b";
+        let pattern = r"^ ?(?:\w+ ){0,8}(?:was|were|is|are|has been|have been|could be|can be|cannot be) (?:\w+ )?(?:found|seen|observed|detected|detectable|visible|apparent|excluded|ruled out|rejected)\b";
         Regex::new(pattern).expect("a pattern of this file")
     });
     phrase.as_str().starts_with("no ")
@@ -317,7 +338,7 @@ fn stated(lower: &str, at: usize) -> bool {
     let asked = rest.iter().find(|byte| b".!;?\n".contains(byte)) == Some(&b'?');
     // "Had the effect been significant, …"
     let begins = sentence(lower, at).trim_start();
-    let supposed = supposed || begins.starts_with("had ") || begins.starts_with("were ");
+    let supposed = supposed || ["had ", "were ", "neither "].iter().any(|word| begins.starts_with(word));
     let rest = &lower[at..lower.floor_char_boundary(at + REACH)];
     !asked && !supposed && !denied(clause(lower, at)) && !missed(rest)
 }
@@ -338,7 +359,7 @@ fn missed(rest: &str) -> bool {
 /// Whether what follows a clause is denied in it.
 fn denied(clause: &str) -> bool {
     static UNSAID: LazyLock<Regex> = LazyLock::new(|| {
-        let pattern = r"(?:\b(?:not|cannot|never|nobody|nothing|without)|n't) (?:\w+ ){0,2}(?:claim|case|say|mean|show|prove|conclude|imply|establish|demonstrate|suggest|think|believe)\w*|\b(?:no|little|insufficient|not enough) (?:\w+ )?(?:evidence|proof|reason|sign|claim)\b";
+        let pattern = r"(?:\b(?:not|cannot|never|nobody|nothing|without)|n't) (?:\w+ ){0,3}(?:claim|case|evidence|say|mean|show|prove|conclude|imply|establish|demonstrate|suggest|think|believe)\w*|\b(?:no|little|insufficient|not enough) (?:\w+ )?(?:evidence|proof|reason|sign|claim)\b|\btoo (?:low|small|few|little)\b|\bhypothesis (?:is|was) that\b|\bassum(?:e|es|ed|ing)\b";
         Regex::new(pattern).expect("a pattern of this file")
     });
     // "No family shows a significant change."
@@ -354,7 +375,7 @@ fn denied(clause: &str) -> bool {
     let mut next = "";
     nobody
         || UNSAID.is_match(clause)
-        || words_before(clause).take(8).enumerate().any(|(back, word)| {
+        || words_before(clause).take(12).enumerate().any(|(back, word)| {
             let only = std::mem::replace(&mut next, word) == "only";
             match word {
                 "no" | "without" => back < 2,

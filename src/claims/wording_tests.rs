@@ -33,6 +33,7 @@ fn negations_are_not_claims() {
         "The p value is below .05.",
         "The gain holds (p = 0.03).",
         "Chance cannot explain it.",
+        "The gain is not insignificant.",
         "The null hypothesis is rejected.",
         "The difference is real.",
         "No tuning was done and the gain is significant.",
@@ -84,6 +85,8 @@ fn negations_are_not_claims() {
         "We call a result significant when p is below 0.05.",
         "p < .05 was the threshold set beforehand.",
         "It is more likely than not due to noise.",
+        "Neither the change in reward (p = ) nor that in answers is significant.",
+        "A significant effect was hypothesised; none was found.",
     ] {
         assert!(says(text).is_empty(), "{text}");
     }
@@ -178,6 +181,15 @@ fn sameness_is_found_where_it_is_stated() {
         "One step is equivalent to eight rows.",
         "The two commands are equivalent.",
         "No regression test was run.",
+        "The absence of a finding is not evidence that there is no difference.",
+        "Finding nothing is not the same as showing that there is no difference.",
+        "We lack the power to show that the adapter has no effect.",
+        "The power is too low to conclude that there is no difference.",
+        "This must not be read as showing no effect.",
+        "The null hypothesis is that the two arms are equivalent.",
+        "The sign-flip test assumes no difference between the arms.",
+        "No effect of the adapter on brinework was found.",
+        "Renaming the folder makes no difference to the audit.",
     ] {
         assert!(says(text).is_empty(), "{text}");
     }
@@ -234,6 +246,14 @@ fn a_clause_that_is_set_against_another_stands_alone() {
     assert_eq!(
         clauses("With this p the gain is significant, yet there it is not."),
         ["With this p the gain is significant"]
+    );
+    assert_eq!(
+        clauses("While tokens fell significantly (by this, p as shown), reward moved little."),
+        ["While tokens fell significantly (by this, p as shown)"]
+    );
+    assert_eq!(
+        clauses("Tokens fell significantly and reward did not change."),
+        ["Tokens fell significantly"]
     );
     assert_eq!(clauses("All of it is significant, and so on."), ["All of it is significant, and so on"]);
     assert_eq!(

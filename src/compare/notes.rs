@@ -41,6 +41,8 @@ pub fn reason(why: &Undefined, estimate: &Estimate) -> String {
 fn same_amount(estimate: &Estimate) -> &'static str {
     if estimate.nonzero_differences == 0 {
         "no task differs between the arms"
+    } else if estimate.units != estimate.tasks {
+        "all clusters differ by the same amount"
     } else {
         "all tasks differ by the same amount"
     }

@@ -200,7 +200,7 @@ impl Comparison {
         let power = match (self.mde, self.ci_t.df) {
             (None, _) => "",
             (Some(_), Some(df)) if df < FEW_FOR_POWER => {
-                " with 80% power, if there were many units; with so few, less"
+                " by the normal approximation; with so few units the power is below 80%"
             }
             _ => " with 80% power",
         };

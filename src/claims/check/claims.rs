@@ -5,6 +5,7 @@ use super::Outcome;
 use super::prose::{Families, adjusted_p};
 use crate::claims::book::{Book, Entry, Resolved};
 use crate::claims::conflicts;
+use crate::claims::day::Day;
 use crate::claims::derivation::{self, Estimator, Reference};
 use crate::claims::evaluate::IDENTICAL;
 use crate::claims::grounds::{self, Evidence, Ground};
@@ -174,6 +175,15 @@ fn cites(claim: &Claim, outcome: &mut Outcome) {
 
 fn history(claim: &Claim, book: &Book, outcome: &mut Outcome) {
     let document = &claim.document;
+    // Who writes a claim may live a day ahead of this clock.
+    let today = crate::clock::now().get(..10).unwrap_or_default().parse::<Day>();
+    for (index, change) in claim.history.iter().enumerate() {
+        if today.as_ref().is_ok_and(|today| change.date > today.next()) {
+            let line = document.line_of("[[history]]", index).unwrap_or(1);
+            let text = format!("the history has an entry of {}, which is yet to come", change.date);
+            outcome.add(document, line, "dates", text, "write the day on which the status changed");
+        }
+    }
     // Another part of a number is no new evidence.
     let number = |reference: &Reference| Reference { part: String::new(), ..reference.clone() };
     let mut seen: BTreeSet<Reference> = BTreeSet::new();
@@ -232,6 +242,10 @@ fn training(claim: &Claim, book: &Book, outcome: &mut Outcome) {
         // A row of a table by training seed is one of them.
         let one = reference.row.is_some() && entry.derivation.by.as_deref() == Some("train_seed");
         let seeds = if one { 1 } else { entry.train_seeds.len() };
+        // An arm that nobody trained has none, and says nothing of training.
+        if seeds == 0 && matches!(Ground::of(&entry.derivation, reference), Ground::Arms(_)) {
+            continue;
+        }
         if entry.derivation.data.holds_attempts() && !resolved.is_pending() && seeds < 2 {
             let text = format!(
                 "claim `{}` speaks of training, but `{reference}` has {seeds} training seed{}",

@@ -202,7 +202,14 @@ fn wording(
                 Says::LeavesZeroOut | Says::HoldsZero => continue,
             };
             if p.is_empty() {
-                let lacks = if says == Says::Significant { "a p value" } else { "the test of a margin" };
+                let cites_p = near.iter().flatten().any(|reference| reference.part == "p");
+                let lacks = match says {
+                    Says::Significant if cites_p => "a p value of the change that it cites",
+                    Says::Significant => "a p value",
+                    _ => "the test of a margin",
+                };
+                let in_title = "add the p value to the claim's `evidence`, or cite it in this very field";
+                let hint = if evidence.is_empty() { hint } else { in_title };
                 outcome.add(document, line, rule, format!("{called} without {lacks}"), hint);
             } else if let Some(worst) = p.iter().find(|cited| cited.p.is_none_or(|p| p >= 0.05)) {
                 let text = format!("{called}, but the cited p value is {worst}");

@@ -129,13 +129,13 @@ fn a_change_of_status_needs_new_evidence() {
     let later = |status: &str, evidence: &str| {
         let mut case = good();
         let entry = format!(
-            "[[history]]\ndate = 2026-12-05\nstatus = \"{status}\"\nevidence = [\"{evidence}\"]\n+++\nFrom"
+            "[[history]]\ndate = 2026-12-02\nstatus = \"{status}\"\nevidence = [\"{evidence}\"]\n+++\nFrom"
         );
         case.claim =
             case.claim.replace("+++\nFrom", &entry).replacen("\"promising\"", &format!("\"{status}\""), 1);
         case
     };
-    later("confirmed", "derive:demo.delta").finds("status_without_evidence", "to `confirmed` on 2026-12-05");
+    later("confirmed", "derive:demo.delta").finds("status_without_evidence", "to `confirmed` on 2026-12-02");
     // What is new has to bear it out by itself, and a count of tasks does not.
     for new in ["derive:demo.by_family/b", "derive:demo.by_family/b.n", "derive:demo.base"] {
         later("confirmed", new).finds("unsupported_status", "claim `C0001` is confirmed");

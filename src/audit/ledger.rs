@@ -154,6 +154,14 @@ fn unsupported(claim: &Claim, road: &mut Road, adjusted: &Adjusted) -> Option<St
             ));
             continue;
         }
+        let of_training = claim.population == Population::TasksXTrainSeeds;
+        if of_training
+            && derivation.population == derivation::Population::Tasks
+            && compared(reference, road).is_some()
+        {
+            open.push(format!("{reference}, which says nothing of other training runs"));
+            continue;
+        }
         let none = match Ground::of(derivation, reference) {
             Ground::Change => 0.0,
             Ground::Chance => 0.5,

@@ -27,7 +27,9 @@ fn claims_need_evidence_that_is_declared_and_seeds_that_carry_it() {
         "population = \"tasks\"",
         "population = \"tasks-x-train-seeds\"",
     );
-    caught(&run(&workspace), "training_claim_on_one_seed", "claims/C0001-commit.md", None);
+    let report = run(&workspace);
+    caught(&report, "training_claim_on_one_seed", "claims/C0001-commit.md", None);
+    found(&report, "unsupported_status", "says nothing of other training runs");
 }
 
 #[test]

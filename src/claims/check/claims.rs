@@ -73,6 +73,12 @@ fn supported(claim: &Claim, families: &Families, book: &Book, outcome: &mut Outc
             ));
             continue;
         }
+        // Another training run may well undo what holds on other tasks.
+        let of_tasks = derivation.population == derivation::Population::Tasks;
+        if compares && of_tasks && claim.population == Population::TasksXTrainSeeds {
+            open.push(format!("{reference}, whose interval is over tasks only"));
+            continue;
+        }
         match ground {
             Ground::Change if bears_out(reference, &resolved, 0.0) => return,
             Ground::Chance if bears_out(reference, &resolved, 0.5) => return,

@@ -167,10 +167,16 @@ fn claims_about_training_need_several_training_seeds() {
         .rows
         .iter()
         .filter(|row| row.arm == "treatment")
-        .cloned()
-        .map(|row| EpisodeRow { train_seed: Some(2), ..row })
+        .flat_map(|row| (2..=6).map(|seed| EpisodeRow { train_seed: Some(seed), ..row.clone() }))
         .collect();
     case.rows.extend(again);
+    // However many there are, an interval over tasks does not speak of them.
+    case.finds("unsupported_status", "whose interval is over tasks only");
+    let trained = "[derivations.trained]\nexperiment = \"demo\"\ndata = \"episodes\"\nestimator = \"paired_delta\"\nof = \"reward\"\narms = [\"base\", \"treatment\"]\npopulation = \"tasks-x-train-seeds\"\n[[history]]";
+    // The base arm, which nobody trained, may stand beside it.
+    case.claim = case.claim.replace("[[history]]", trained);
+    case.claim =
+        case.claim.replace("\"derive:demo.delta\"]", "\"derive:C0001.trained\", \"derive:demo.base\"]");
     assert_eq!(case.outcome().findings, []);
     case.claim = case.claim.replace("From", "[0.2](derive:demo.delta.low). From");
     case.finds("tasks_only_interval", "claim about training");

@@ -199,9 +199,7 @@ impl Comparison {
         }
         let power = match (self.mde, self.ci_t.df) {
             (None, _) => "",
-            (Some(_), Some(df)) if df < FEW_FOR_POWER => {
-                " by the normal approximation; with so few units the power is below 80%"
-            }
+            (Some(_), Some(df)) if df < FEW_FOR_POWER => " with 80% power at most, the units being few",
             _ => " with 80% power",
         };
         fact("smallest detectable effect", &[format!("{}{power}", number(self.mde, 3))]);

@@ -173,5 +173,5 @@ fn an_interval_that_the_test_does_not_bear_out_is_doubted() {
         .for_each(|task| rows.push_str(&format!("base,{task},0\ntreatment,{task},{}\n", u8::from(task < 4))));
     let text = text_of(&rows);
     assert!(text.contains("gives p = 0.125, so chance alone may do it."), "{text}");
-    assert!(text.contains("with so few units the power is below 80%"), "{text}");
+    assert!(text.contains("with 80% power at most, the units being few"), "{text}");
 }

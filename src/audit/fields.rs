@@ -173,22 +173,19 @@ pub fn unknown(name: &str, value: &Value) -> Vec<String> {
 
 /// Walks the objects that have known fields; `form` is the path with `*` for the entries of tables and lists.
 fn walk(value: &Value, path: &str, form: &str, fields: &[&str], found: &mut Vec<String>) {
-    let under = |form: &str| {
-        let inside = format!("{form}.");
-        form.is_empty() || fields.iter().any(|field| field.starts_with(&inside))
+    let has_fields = |form: &str| {
+        fields.iter().any(|field| field.strip_prefix(form).is_some_and(|rest| rest.starts_with('.')))
     };
-    let open = fields.contains(&format!("{form}.*").as_str())
-        || fields.iter().any(|f| f.starts_with(&format!("{form}.*.")));
+    let entry = format!("{form}.*");
+    let open = fields.contains(&entry.as_str()) || has_fields(&entry);
     let mut child = |key: &str, value: &Value| {
         let join =
             |path: &str, key: &str| if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
         let (path, form) = (join(path, key), join(form, if open { "*" } else { key }));
-        let known = fields.contains(&form.as_str())
-            || fields.iter().any(|field| field.starts_with(&format!("{form}.")));
-        if !known {
-            found.push(path);
-        } else if under(&form) {
+        if has_fields(&form) {
             walk(value, &path, &form, fields, found);
+        } else if !fields.contains(&form.as_str()) {
+            found.push(path);
         }
     };
     match value {

@@ -1,7 +1,8 @@
 //! Attacks on the trained adapter and its merge: weights, configuration and the receipt that signs them.
 
+use super::adapter::{CONFIGURATION, adapter_config};
 use super::attacks::{caught, found, run};
-use super::workspace::{CONFIGURATION, Workspace, adapter_config};
+use super::workspace::Workspace;
 use serde_json::{Value, json};
 
 const ADAPTER: &str = "data/demo/adapters/1/adapter_model.safetensors";

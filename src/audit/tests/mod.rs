@@ -1,6 +1,7 @@
 //! Tests of the audit as a whole: against reference values made with other people's software,
 //! and against attacks planted in a copy of a small workspace.
 
+mod adapter;
 mod attacks;
 mod claims;
 mod forgeries;

@@ -1,5 +1,6 @@
 //! A small honest workspace for the tests, and the tools of someone who tampers with it.
 
+use super::adapter::{CONFIGURATION, NORM, adapter_config, weights, weights_sha256};
 use super::texts::{CLAIM, PLAN, REPORT};
 use crate::episode::row::{CallRow, EpisodeRow, HarvestRow, Row, TrainingRow};
 use crate::episode::{chain, hashes, table};
@@ -15,26 +16,6 @@ pub const SEEDS: [i64; 2] = [52004, 52005];
 /// When everything was locked and spent, and when all episodes began.
 const LOCKED: &str = "2026-11-29T00:00:00Z";
 const BEGAN: &str = "2026-11-29T00:01:00Z";
-/// Norm of B A in the adapter, which is scaled by alpha / rank = 2.
-const NORM: f64 = 5.0;
-
-/// What stands in the adapter's and the merged weights' files: a change of one matrix, of norm 5.
-fn weights() -> [Vec<u8>; 2] {
-    use safetensors::{Dtype, tensor::TensorView};
-    let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
-    let rank = plan().training.rank;
-    let (mut a, mut b) = (vec![0.; rank * 3], vec![0.; 4 * rank]);
-    // A passes two inputs on; B takes the first to a 3, the second to a 4.
-    (a[0], a[4], b[0], b[rank + 1]) = (1., 1., 3., 4.);
-    let (a, b) = (bytes(&a), bytes(&b));
-    let name = |half: &str| format!("base_model.model.model.layers.0.self_attn.q_proj.lora_{half}.weight");
-    let tensors = [
-        (name("A"), TensorView::new(Dtype::F32, vec![rank, 3], &a).unwrap()),
-        (name("B"), TensorView::new(Dtype::F32, vec![4, rank], &b).unwrap()),
-    ];
-    [safetensors::serialize(tensors, None).unwrap(), b"merged".to_vec()]
-}
-
 /// A workspace in a temporary folder.
 pub struct Workspace {
     folder: tempfile::TempDir,
@@ -325,26 +306,6 @@ impl Workspace {
         let text = serde_json::to_string_pretty(&signed).unwrap();
         self.text(&format!("data/demo/receipts/{name}.json"), &text);
     }
-}
-
-/// Where the adapter's configuration lies.
-pub const CONFIGURATION: &str = "adapters/1/adapter_config.json";
-
-/// The configuration of the adapter, as every training writes it.
-pub fn adapter_config() -> Value {
-    let training = &plan().training;
-    json!({
-        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": training.rank, "lora_alpha": training.alpha,
-        "bias": "none", "target_modules": ["q_proj"], "rank_pattern": {}, "alpha_pattern": {},
-        "layers_to_transform": null, "modules_to_save": null, "use_rslora": false, "use_dora": false,
-        "fan_in_fan_out": false,
-    })
-}
-
-/// Hashes of adapter and merged weights.
-fn weights_sha256() -> &'static [String; 2] {
-    static WEIGHTS: OnceLock<[String; 2]> = OnceLock::new();
-    WEIGHTS.get_or_init(|| weights().map(|bytes| crate::hash::sha256_hex(&bytes)))
 }
 
 /// Writes a file that `hashes.json` does not list.

@@ -60,9 +60,9 @@ fn supported(claim: &Claim, families: &Families, book: &Book, outcome: &mut Outc
         let (derivation, slug) = (&resolved.entry.derivation, &resolved.entry.experiment);
         let ground = Ground::of(derivation, reference);
         let of_margin = ["non_inferiority_p", "equivalence_p"].contains(&reference.part.as_str());
-        let compares = !of_margin && matches!(ground, Ground::Change | Ground::Chance);
+        let compares = matches!(ground, Ground::Change | Ground::Chance);
         // Where a family of tests adjusts it, its interval alone is no evidence.
-        let adjusted = if compares { adjusted_p(reference, families, book) } else { None };
+        let adjusted = if compares && !of_margin { adjusted_p(reference, families, book) } else { None };
         if adjusted.is_some_and(|p| p.is_none_or(|p| p >= 0.05)) {
             open.push(format!("{reference}, by its adjusted p value"));
             continue;

@@ -194,12 +194,11 @@ fn wording(
                     "two arms are called the same",
                     "declare a `margin` and cite `[](derive:<scope>.<id>.equivalence_p)`, or say what was seen",
                 ),
-                Says::NoWorse => (
+                _ => (
                     "equality",
                     "an arm is called no worse",
                     "declare a `margin` and cite `[](derive:<scope>.<id>.non_inferiority_p)`, or say what was seen",
                 ),
-                Says::LeavesZeroOut | Says::HoldsZero => continue,
             };
             if p.is_empty() {
                 let cites_p = near.iter().flatten().any(|reference| reference.part == "p");
